@@ -1,0 +1,44 @@
+# Everything runs in .venv, which is made on the first call and again when these files change.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3.11
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint bench docs format clean
+
+help: ## Show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## SGLD against cSGLD on 25 Gaussians: a table and a picture, under a minute
+	$(BIN)/csgmcmc demo
+
+lint: $(READY) ## Style, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+test: lint ## The gate: lint, then all tests but the slow ones
+	$(BIN)/python -m pytest -n 2 -q
+
+test-slow: $(READY) ## The slow tests
+	$(BIN)/python -m pytest -n 2 -q -m slow
+
+bench: $(READY) ## Time the samplers beside torch.optim
+	$(BIN)/python benchmarks/steps.py
+
+docs: $(READY) ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+format: $(READY) ## Put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## Remove what was made here
+	rm -rf $(VENV) site runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache

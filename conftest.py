@@ -1,0 +1,27 @@
+"""Runs the Python snippets of README and docs as tests, each page in a folder of its own."""
+
+import os
+import tempfile
+from typing import Any
+
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+
+def enter_empty_folder(namespace: dict[str, Any]) -> None:
+    namespace["_home"] = os.getcwd()
+    namespace["_folder"] = tempfile.TemporaryDirectory()
+    os.chdir(namespace["_folder"].name)
+
+
+def leave_folder(namespace: dict[str, Any]) -> None:
+    os.chdir(namespace["_home"])
+    namespace["_folder"].cleanup()
+
+
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(), SkipParser()],
+    patterns=["*.md"],
+    setup=enter_empty_folder,
+    teardown=leave_folder,
+).pytest()

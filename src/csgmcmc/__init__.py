@@ -1,0 +1,24 @@
+"""Cyclical stochastic-gradient MCMC for PyTorch: a training loop that samples the posterior."""
+
+from importlib.metadata import version
+
+from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
+from csgmcmc.schedules import Constant, Cyclical, Decreasing, Ramp, Schedule, Sequence, Tick
+
+__version__ = version("csgmcmc")
+
+__all__ = [
+    "PSGLD",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "Constant",
+    "Cyclical",
+    "Decreasing",
+    "Ramp",
+    "Sampler",
+    "Schedule",
+    "Sequence",
+    "Tick",
+    "__version__",
+]

@@ -1,0 +1,51 @@
+"""Checks of arguments: every error names the argument, the value, and what is allowed."""
+
+import math
+import operator
+from typing import Any, SupportsIndex
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> float:
+    """Return `value` as a finite float inside the bounds, or raise a `ValueError`."""
+    bounds = [
+        (at_least, operator.ge, "at least"),
+        (above, operator.gt, "above"),
+        (at_most, operator.le, "at most"),
+        (below, operator.lt, "below"),
+    ]
+    wanted = " and ".join(f"{words} {bound:g}" for bound, _, words in bounds if bound is not None)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name} must be a number, got {value!r}") from error
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    if any(bound is not None and not holds(number, bound) for bound, holds, _ in bounds):
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    return number
+
+
+def check_count(name: str, value: SupportsIndex | None, *, at_least: int) -> int:
+    """Return `value` as an int of at least `at_least`, or raise a `ValueError`."""
+    try:
+        count = operator.index(value)  # pyright: ignore[reportArgumentType]
+    except TypeError as error:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from error
+    if count < at_least:
+        raise ValueError(f"{name} must be at least {at_least}, got {value!r}")
+    return count
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    """Return `value` if it is one of `choices`, or raise a `ValueError`."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value

@@ -1,0 +1,216 @@
+"""What every sampler is: a `torch.optim.Optimizer` whose steps leave draws from the posterior.
+
+The contract, for all samplers:
+
+- the loss is the *mean* negative log-likelihood of a minibatch, so that the gradient is that of
+  U / N, with U = -log p(data | theta) - log p(theta) and N = `num_data`;
+- `weight_decay` is a Gaussian prior of precision N * weight_decay; `prior` is any other;
+- `temperature` T samples exp(-U / T): 1 is the posterior, 0 is optimisation, with no noise at all;
+- `lr` is N times the step size of the literature: the number one would give `torch.optim.SGD`.
+"""
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from csgmcmc.arguments import check_number
+from csgmcmc.samplers.noise import Noise
+from csgmcmc.samplers.prior import check_prior, prior_gradient
+
+Group = dict[str, Any]
+"""A parameter group: `params` and the options by name."""
+
+
+class Sampler(torch.optim.Optimizer):
+    """Base of all samplers: options, priors, noise and state. A subclass brings the update rule.
+
+    A subclass implements `_update`, and declares its law for the conformance tests:
+    `injected_variance`, `reference`, and `stationary_variance` or a `law_tolerance`.
+
+    Args:
+        params: parameters, or dictionaries of parameters and their own options.
+        options: every option by name, as the default of all groups.
+        seed: seed of the noise, an integer; by default a new one, which `sampler.noise.seed` tells.
+        generator: draw the seed from this generator instead.
+        chain: number of the chain; chains of one seed draw independent noise.
+    """
+
+    law_tolerance: float = 0.0
+    """Largest relative error of the stationary variance against `stationary_variance`."""
+
+    def __init__(
+        self,
+        params: ParamsT,
+        options: dict[str, Any],
+        *,
+        seed: int | None,
+        generator: torch.Generator | None,
+        chain: int,
+    ) -> None:
+        if generator is not None:
+            if seed is not None:
+                raise ValueError(f"give seed or generator, not both: got seed={seed!r}")
+            seed = _seed_from(generator)
+        super().__init__(params, options)
+        self.noise = Noise(seed, chain)
+
+    @abstractmethod
+    def _update(
+        self,
+        group: Group,
+        params: list[Tensor],
+        gradients: list[Tensor],
+        noise: list[Tensor] | None,
+        foreach: bool,
+    ) -> None:
+        """Move `params` one step; `noise` is standard normal, or None at temperature 0."""
+
+    @abstractmethod
+    def injected_variance(self, group: Group, param: Tensor) -> Tensor | float:
+        """Variance of the noise that a step adds to `param` with the group's current options."""
+
+    @classmethod
+    @abstractmethod
+    def reference(cls, params: ParamsT, **options: Any) -> torch.optim.Optimizer:
+        """The torch optimizer that this sampler equals at temperature 0 and constant lr."""
+
+    @classmethod
+    def stationary_variance(
+        cls, curvature: float, *, lr: float, num_data: float, temperature: float = 1.0
+    ) -> float:
+        """Variance of the sampler's law along an eigenvector of a quadratic mean loss.
+
+        `curvature` is the eigenvalue of the Hessian of U / N. This is the continuous limit, the
+        posterior's own variance; samplers whose discrete law is known give that instead.
+        """
+        del lr
+        return temperature / (num_data * curvature)
+
+    def _check_options(self, options: Group) -> None:
+        """Raise a `ValueError` that names any option that is out of its range."""
+        check_number("lr", options["lr"], at_least=0)
+        check_number("temperature", options["temperature"], at_least=0)
+        check_number("num_data", options["num_data"], at_least=1)
+        check_number("weight_decay", options["weight_decay"], at_least=0)
+        check_prior(options["prior"])
+        if options["prior"] is not None and options["weight_decay"] != 0:
+            raise ValueError(
+                "weight_decay is a prior too: with prior given it must be 0, got "
+                f"{options['weight_decay']!r}"
+            )
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group of parameters, with options of its own where it has them."""
+        self._check_options({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        if any(param.is_complex() for param in group["params"]):
+            self.param_groups.pop()
+            raise ValueError("params must be real: sample a complex one as its view_as_real")
+        group["lr"] = float(group["lr"])
+        for option in ("lr", "temperature"):
+            group.setdefault(f"initial_{option}", group[option])
+
+    @torch.no_grad()
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, closure: Callable[[], Any] | None = None
+    ) -> Any:
+        """Take one step. `closure`, where given, re-evaluates the model and returns the loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        work = [(group, _with_gradient(group["params"])) for group in self.param_groups]
+        hot = [param for group, params in work if group["temperature"] > 0 for param in params]
+        noise = iter(self.noise.like(hot))
+        for group, params in work:
+            if params:
+                group_noise = None
+                if group["temperature"] > 0:
+                    group_noise = list(islice(noise, len(params)))
+                # Both paths give the same bits: for one tensor the plain one has less overhead.
+                foreach = len(params) > 1 if group["foreach"] is None else group["foreach"]
+                gradients = _gradients(group, params, foreach)
+                self._update(group, params, gradients, group_noise, foreach)
+        return loss
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of parameters, options and noise, safe for `torch.load(weights_only=True)`.
+
+        Priors are code, not state: they are left out, and stay as they are in `load_state_dict`.
+        """
+        state = super().state_dict()
+        for group in state["param_groups"]:
+            group.pop("prior")
+        return {**state, "noise": self.noise.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from `state_dict`, bit for bit."""
+        if "noise" not in state_dict:
+            raise ValueError("state_dict has no noise: it was not made by a csgmcmc sampler")
+        priors = [group["prior"] for group in self.param_groups]
+        # torch keeps the tensors it is given: two chains loaded from one state would share them.
+        super().load_state_dict({**state_dict, "state": copy.deepcopy(state_dict["state"])})
+        for group, prior in zip(self.param_groups, priors, strict=True):
+            group["prior"] = prior
+        self.noise.load_state_dict(state_dict["noise"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "noise": self.noise}
+
+    def _states(
+        self, params: Sequence[Tensor], name: str, start: Callable[[Tensor], Tensor]
+    ) -> list[Tensor]:
+        """The state tensor `name` of each of `params`, made by `start` where there is none yet."""
+        for param in params:
+            if name not in self.state[param]:
+                self.state[param][name] = start(param)
+        return [self.state[param][name] for param in params]
+
+
+def zeros(param: Tensor) -> Tensor:
+    """Zeros in the shape and memory layout of `param`: the start of most state tensors."""
+    return torch.zeros_like(param, memory_format=torch.preserve_format)
+
+
+def _with_gradient(params: list[Tensor]) -> list[Tensor]:
+    found = [param for param in params if param.grad is not None]
+    for param in found:
+        if param.grad is not None and param.grad.layout != torch.strided:
+            raise RuntimeError(
+                f"the gradient of a parameter of shape {tuple(param.shape)} is sparse: samplers "
+                "move every weight at every step and need dense gradients (sparse=False)"
+            )
+    return found
+
+
+def _gradients(group: Group, params: list[Tensor], foreach: bool) -> list[Tensor]:
+    """Gradients of U / N: those of the loss, and the prior's."""
+    gradients = [param.grad for param in params if param.grad is not None]
+    weight_decay, prior = group["weight_decay"], group["prior"]
+    if prior is not None:
+        scale = 1 / group["num_data"]
+        return [
+            gradient.add(prior_gradient(prior, param), alpha=scale)
+            for param, gradient in zip(params, gradients, strict=True)
+        ]
+    if weight_decay == 0:
+        return gradients
+    if foreach:
+        return list(torch._foreach_add(gradients, params, alpha=weight_decay))
+    return [
+        gradient.add(param, alpha=weight_decay)
+        for param, gradient in zip(params, gradients, strict=True)
+    ]
+
+
+def _seed_from(generator: torch.Generator) -> int:
+    """A seed of 63 bits, drawn from `generator`."""
+    draw = torch.empty((), dtype=torch.int64, device=generator.device)
+    return int(draw.random_(generator=generator).item())

@@ -1,0 +1,152 @@
+"""The only source of randomness of the samplers.
+
+The noise depends on the seed, the chain and the sizes of the parameters that ask for it, and on
+nothing else: not on the number of threads, not on the foreach path, never on torch's global
+generator. All parameters of one device and precision share one flat buffer, which is filled in a
+fixed number of segments, each from a stream of its own. How many segments there are depends on the
+buffer's size alone, so they may be filled in any order, or at once, with the same result.
+"""
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from csgmcmc.arguments import check_count
+
+# A buffer is cut into one segment for every so many elements, up to MAX_STREAMS of them.
+ELEMENTS_PER_STREAM = 1 << 16
+MAX_STREAMS = 16
+
+# Where the Mersenne Twister's words lie in the state of torch's CPU generator.
+MT_STATE_BYTES = 5056
+MT_WORDS_OFFSET = 24
+MT_WORDS = 624
+
+
+class Noise:
+    """Standard normal noise for lists of parameters, with a state that can be saved.
+
+    Args:
+        seed: any non-negative integer. `None` takes a new one from the operating system; it is
+            kept in `seed`, so that a run can be repeated.
+        chain: chains of one seed draw independently.
+    """
+
+    def __init__(self, seed: int | None = None, chain: int = 0) -> None:
+        self.seed = secrets.randbits(63) if seed is None else check_count("seed", seed, at_least=0)
+        self.chain = check_count("chain", chain, at_least=0)
+        self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        # Devices are numbered as they first appear, and streams are told apart by that number, not
+        # by the device's name: replicas of a chain on cuda:0 and cuda:1 must draw the same.
+        self._streams: dict[torch.device, list[torch.Generator]] = {}
+        self._loaded: list[dict[str, Any]] = []
+
+    def like(self, params: Sequence[Tensor]) -> list[Tensor]:
+        """Standard normal tensors of the shapes, dtypes and devices of `params`.
+
+        They are views of buffers that the next call overwrites.
+        """
+        noise: list[Tensor | None] = [None] * len(params)
+        for key, indices in _by_buffer(params).items():
+            sizes = [params[index].numel() for index in indices]
+            pieces = self._fill(*key, sum(sizes)).split(sizes)
+            for index, piece in zip(indices, pieces, strict=True):
+                noise[index] = _shaped_like(params[index], piece)
+        return noise  # pyright: ignore[reportReturnType]  (every index is in one buffer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Integers, strings and byte tensors, safe for `torch.load(weights_only=True)`."""
+        used = [
+            {"device": device.type, "states": [stream.get_state() for stream in streams]}
+            for device, streams in self._streams.items()
+        ]
+        return {"seed": self.seed, "chain": self.chain, "devices": used + self._loaded[len(used) :]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from where `state` was taken, with the seed and chain that it names."""
+        self.seed, self.chain = int(state["seed"]), int(state["chain"])
+        self._streams = {}  # made again from the loaded states when they are first asked for
+        self._loaded = list(state["devices"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.state_dict()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._buffers = {}  # scratch: never copied
+        self.load_state_dict(state)
+
+    def _fill(self, device: torch.device, dtype: torch.dtype, size: int) -> Tensor:
+        buffer = self._buffers.get((device, dtype))
+        if buffer is None or buffer.numel() != size:
+            buffer = self._buffers[device, dtype] = torch.empty(size, device=device, dtype=dtype)
+        segments = min(MAX_STREAMS, size // ELEMENTS_PER_STREAM)
+        if device.type != "cpu" or segments <= 1:  # accelerators fill all of it at once anyway
+            return buffer.normal_(generator=self._stream(device, 0))
+        for stream, segment in enumerate(buffer.tensor_split(segments)):
+            segment.normal_(generator=self._stream(device, stream))
+        return buffer
+
+    def _stream(self, device: torch.device, index: int) -> torch.Generator:
+        if device not in self._streams:
+            self._streams[device] = self._loaded_streams(device, number=len(self._streams))
+        streams = self._streams[device]
+        while len(streams) <= index:
+            number = list(self._streams).index(device)
+            streams.append(_generator(device, self.seed, (self.chain, number, len(streams))))
+        return streams[index]
+
+    def _loaded_streams(self, device: torch.device, number: int) -> list[torch.Generator]:
+        """The streams that a loaded state has for the `number`-th device, if it is of the kind."""
+        streams: list[torch.Generator] = []
+        if number < len(self._loaded) and self._loaded[number]["device"] == device.type:
+            for state in self._loaded[number]["states"]:
+                streams.append(torch.Generator(device))
+                streams[-1].set_state(state.cpu())
+        return streams
+
+
+def _by_buffer(params: Sequence[Tensor]) -> dict[tuple[torch.device, torch.dtype], list[int]]:
+    """Indices of `params` by device and by the precision their noise is drawn in."""
+    buffers: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for index, param in enumerate(params):
+        precision = torch.float64 if param.dtype == torch.float64 else torch.float32
+        buffers.setdefault((param.device, precision), []).append(index)
+    return buffers
+
+
+def _shaped_like(param: Tensor, piece: Tensor) -> Tensor:
+    """`piece` in the shape, dtype and, where it is dense, the memory layout of `param`."""
+    if param.is_contiguous():
+        shaped = piece.view(param.shape)
+    else:  # e.g. channels_last: the same layout makes the sum with it a straight pass
+        shaped = piece.as_strided(param.shape, torch.empty_like(param, device="meta").stride())
+    return shaped.to(param.dtype)
+
+
+def _generator(device: torch.device, seed: int, key: tuple[int, ...]) -> torch.Generator:
+    """A generator on `device` whose stream is told apart by all of `seed` and `key`.
+
+    `manual_seed` uses just 32 bits of its argument on CPU, so that of some ten thousand seeds two
+    would give the same noise. There the whole state is set instead.
+    """
+    generator = torch.Generator(device=device)
+    hashed = np.random.SeedSequence(seed, spawn_key=key)
+    if device.type != "cpu":
+        generator.manual_seed(int(hashed.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        return generator
+    state = generator.get_state()
+    if state.numel() != MT_STATE_BYTES:
+        raise RuntimeError(
+            f"torch {torch.__version__} has a CPU generator state of {state.numel()} bytes, not "
+            f"{MT_STATE_BYTES}: this version of csgmcmc cannot seed it"
+        )
+    words = hashed.generate_state(MT_WORDS, np.uint32)
+    words[0] |= 0x80000000  # as the Mersenne Twister's own seeding does: never all zero
+    end = MT_WORDS_OFFSET + 8 * MT_WORDS
+    state.numpy()[MT_WORDS_OFFSET:end] = words.astype(np.uint64).view(np.uint8)
+    generator.set_state(state)
+    return generator

@@ -1,0 +1,35 @@
+"""Priors other than weight decay, as gradients of the negative log density."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+Prior = Distribution | Callable[[Tensor], Tensor]
+"""A `torch.distributions` object, or a function from a parameter to the gradient of -log prior."""
+
+
+def check_prior(prior: object) -> None:
+    """Refuse what is neither a distribution nor a function."""
+    if prior is not None and not isinstance(prior, Distribution) and not callable(prior):
+        raise ValueError(
+            "prior must be None, a torch.distributions object, or a function from a parameter to "
+            f"the gradient of its negative log prior, got {prior!r}"
+        )
+
+
+def prior_gradient(prior: Prior, param: Tensor) -> Tensor:
+    """The gradient of -log prior at `param`."""
+    if not isinstance(prior, Distribution):
+        gradient = prior(param.detach())
+        if gradient.shape != param.shape:
+            raise ValueError(
+                f"prior returned a gradient of shape {tuple(gradient.shape)} for a parameter of "
+                f"shape {tuple(param.shape)}"
+            )
+        return gradient
+    with torch.enable_grad():
+        point = param.detach().requires_grad_()
+        potential = -prior.log_prob(point).sum()
+    return torch.autograd.grad(potential, point)[0]

@@ -1,0 +1,64 @@
+"""The same step size and temperature all along: plain SGLD and SGHMC, or plain SGD at 0."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from csgmcmc.arguments import check_count, check_number
+from csgmcmc.schedules.base import Schedule, Tick
+from csgmcmc.schedules.keep import Keep
+
+
+@dataclass(frozen=True)
+class Constant(Schedule):
+    """A constant share of the sampler's lr and temperature.
+
+    Args:
+        steps: all sampler steps, burn-in included.
+        burn_in: steps at the start with no draws.
+        draws: draws kept, evenly spaced over the steps after the burn-in, the last at the end.
+        every: keep every n-th step after the burn-in. With neither, nothing is kept.
+        lr_scale: share of the sampler's lr.
+        temperature_scale: share of the sampler's temperature.
+    """
+
+    steps: int
+    burn_in: int = 0
+    draws: int | None = None
+    every: int | None = None
+    lr_scale: float = 1.0
+    temperature_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps, at_least=1)
+        check_count("burn_in", self.burn_in, at_least=0)
+        check_number("lr_scale", self.lr_scale, at_least=0)
+        check_number("temperature_scale", self.temperature_scale, at_least=0)
+        self._keep.check_window(self._window, "the schedule", "give more steps or less burn_in")
+
+    @property
+    def total_draws(self) -> int:
+        return self._keep.count(self._window)
+
+    @classmethod
+    def examples(cls) -> Sequence[Schedule]:
+        return [cls(steps=10), cls(steps=40, burn_in=9, draws=4), cls(steps=40, every=3)]
+
+    @cached_property
+    def _keep(self) -> Keep:
+        return Keep(self.draws, self.every)
+
+    @property
+    def _window(self) -> int:
+        return max(self.steps - self.burn_in, 0)
+
+    def _tick(self, step: int) -> Tick:
+        position = step - self.burn_in + 1
+        return Tick(
+            step=step,
+            cycle=0,
+            stage="sample" if position >= 1 else "burn-in",
+            lr_scale=float(self.lr_scale),
+            temperature_scale=float(self.temperature_scale),
+            collect=position >= 1 and self._keep.contains(position, self._window),
+        )

@@ -1,0 +1,139 @@
+"""The paper's schedule: explore with large steps, then sample with small ones, again and again.
+
+    lr_k = lr_0 / 2 * (cos(pi * r(k)) + 1),    r(k) = mod(k - 1, L) / L,    L = ceil(K / M)
+
+with K `steps`, M `cycles`, k = step + 1; r < beta explores, r >= beta samples (Zhang et al.,
+"Cyclical Stochastic Gradient MCMC for Bayesian Deep Learning", ICLR 2020, equation 1, algorithm 1).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from csgmcmc.arguments import check_count, check_number
+from csgmcmc.schedules.base import Schedule, Tick
+from csgmcmc.schedules.keep import Keep
+
+
+@dataclass(frozen=True)
+class Cyclical(Schedule):
+    """Cosine cycles, each an exploration stage and then a sampling stage.
+
+    Args:
+        steps: K, all sampler steps of the run.
+        cycles: M. Cycles are ceil(K / M) steps long; the last is cut short where M does not
+            divide K.
+        exploration: beta, the share of a cycle that explores; 0 samples all the time.
+        samples_per_cycle: draws kept in each cycle, evenly spaced over its sampling stage, the
+            last at the cycle's end. Give this or `every`.
+        every: keep every n-th step of each sampling stage.
+        burn_in: keep no draw before this step. A cycle that it cuts into spreads its draws over
+            the sampling steps that are left; cycles wholly before it keep none.
+        exploration_temperature: temperature scale while exploring; 0 is plain optimisation, above
+            1 is hot exploration, which crosses barriers.
+        ramp: let the temperature scale move in a straight line from `exploration_temperature` at
+            the start of a cycle to 1 at the start of its sampling stage, instead of jumping.
+    """
+
+    steps: int
+    cycles: int
+    exploration: float = 0.8
+    samples_per_cycle: int | None = None
+    every: int | None = None
+    burn_in: int = 0
+    exploration_temperature: float = 0.0
+    ramp: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps, at_least=1)
+        check_count("cycles", self.cycles, at_least=1)
+        check_number("exploration", self.exploration, at_least=0, below=1)
+        check_count("burn_in", self.burn_in, at_least=0)
+        check_number("exploration_temperature", self.exploration_temperature, at_least=0)
+        self._keep.require()
+
+        cycles_that_fit = math.ceil(self.steps / self.cycle_length)
+        if cycles_that_fit < self.cycles:
+            raise ValueError(
+                f"steps={self.steps} cut into cycles of ceil(steps / cycles) = "
+                f"{self.cycle_length} steps gives {cycles_that_fit} cycles, not "
+                f"cycles={self.cycles}: make steps a multiple of cycles, or lower cycles"
+            )
+        if self.burn_in >= self.steps:
+            raise ValueError(
+                f"burn_in={self.burn_in} leaves no draw to keep in steps={self.steps}: lower it"
+            )
+        for cycle in range(self.cycles):
+            start, end = self._window(cycle)
+            if end <= self.burn_in:
+                continue
+            remedy = "lower exploration, or give more steps or fewer cycles"
+            if start == self.burn_in > 0:
+                remedy = f"change burn_in={self.burn_in}"
+            self._keep.check_window(max(end - start, 0), f"cycle {cycle}", remedy)
+
+    @cached_property
+    def cycle_length(self) -> int:
+        """Steps in a cycle: ceil(K / M)."""
+        return math.ceil(self.steps / self.cycles)
+
+    @cached_property
+    def exploration_steps(self) -> int:
+        """Steps of a cycle that explore: the number of positions p with p / L < beta."""
+        length = self.cycle_length
+        # The product can be off by one through rounding; the paper's comparison decides.
+        first = int(self.exploration * length)
+        while first < length and first / length < self.exploration:
+            first += 1
+        while first > 0 and (first - 1) / length >= self.exploration:
+            first -= 1
+        return first
+
+    @property
+    def total_cycles(self) -> int:
+        return self.cycles
+
+    @property
+    def total_draws(self) -> int:
+        windows = (self._window(cycle) for cycle in range(self.cycles))
+        return sum(self._keep.count(end - start) for start, end in windows if end > start)
+
+    @classmethod
+    def examples(cls) -> Sequence[Schedule]:
+        return [
+            cls(steps=100, cycles=4, exploration=0.8, samples_per_cycle=3),
+            cls(steps=103, cycles=5, exploration=0.25, every=2, burn_in=30),
+            cls(steps=60, cycles=2, exploration=0, every=1),
+            cls(steps=60, cycles=3, samples_per_cycle=1, exploration_temperature=10, ramp=True),
+        ]
+
+    @cached_property
+    def _keep(self) -> Keep:
+        return Keep(self.samples_per_cycle, self.every, noun="samples_per_cycle")
+
+    def _window(self, cycle: int) -> tuple[int, int]:
+        """The sampling steps of a cycle after burn-in: the first, and the one after the last."""
+        start = cycle * self.cycle_length
+        end = min(start + self.cycle_length, self.steps)
+        return max(start + self.exploration_steps, self.burn_in), end
+
+    def _temperature_scale(self, position: int) -> float:
+        if position >= self.exploration_steps:
+            return 1.0
+        if not self.ramp:
+            return float(self.exploration_temperature)
+        progress = position / self.exploration_steps
+        return self.exploration_temperature * (1 - progress) + progress
+
+    def _tick(self, step: int) -> Tick:
+        cycle, position = divmod(step, self.cycle_length)
+        start, end = self._window(cycle)
+        return Tick(
+            step=step,
+            cycle=cycle,
+            stage="explore" if position < self.exploration_steps else "sample",
+            lr_scale=(math.cos(math.pi * position / self.cycle_length) + 1) / 2,
+            temperature_scale=self._temperature_scale(position),
+            collect=start <= step < end and self._keep.contains(step - start + 1, end - start),
+        )

@@ -1,0 +1,87 @@
+"""The traditional schedule: a burn-in at the full step size, then polynomial decay.
+
+    lr_k = lr_0 * (b + k)^-gamma,    k = 1, 2, ... after the burn-in
+
+With gamma in (0.5, 1] the step sizes sum to infinity and their squares do not, which makes SGLD
+consistent (Welling and Teh, "Bayesian Learning via Stochastic Gradient Langevin Dynamics", 2011).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from csgmcmc.arguments import check_count, check_number
+from csgmcmc.schedules.base import Schedule, Tick
+from csgmcmc.schedules.keep import Keep
+
+
+@dataclass(frozen=True)
+class Decreasing(Schedule):
+    """The full step size through the burn-in, then polynomial decay.
+
+    Args:
+        steps: all sampler steps, burn-in included.
+        gamma: exponent of the decay, above 0.5 and at most 1.
+        b: offset of the decay; 0 starts it at the full step size.
+        burn_in: steps before the decay, with no draws.
+        draws: draws kept, evenly spaced over the steps after the burn-in, the last at the end.
+            Give this or `every`.
+        every: keep every n-th step after the burn-in.
+        burn_in_temperature: temperature scale in the burn-in; 0 burns in without noise.
+        lr_scale: share of the sampler's lr that all of this schedule uses, for joining it to
+            others in a `Sequence`.
+    """
+
+    steps: int
+    gamma: float
+    b: float = 0.0
+    burn_in: int = 0
+    draws: int | None = None
+    every: int | None = None
+    burn_in_temperature: float = 1.0
+    lr_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps, at_least=1)
+        check_number("gamma", self.gamma, above=0.5, at_most=1)
+        check_number("b", self.b, at_least=0)
+        check_count("burn_in", self.burn_in, at_least=0)
+        check_number("burn_in_temperature", self.burn_in_temperature, at_least=0)
+        check_number("lr_scale", self.lr_scale, at_least=0)
+        if self.burn_in >= self.steps:
+            raise ValueError(
+                f"burn_in={self.burn_in} leaves no step of steps={self.steps} to sample: lower it"
+            )
+        self._keep.require()
+        self._keep.check_window(self._window, "the schedule", "give more steps or less burn_in")
+
+    @property
+    def total_draws(self) -> int:
+        return self._keep.count(self._window)
+
+    @classmethod
+    def examples(cls) -> Sequence[Schedule]:
+        return [
+            cls(steps=50, gamma=0.55, every=1),
+            cls(steps=80, gamma=1.0, b=3, burn_in=30, draws=7, burn_in_temperature=0),
+        ]
+
+    @cached_property
+    def _keep(self) -> Keep:
+        return Keep(self.draws, self.every)
+
+    @property
+    def _window(self) -> int:
+        return self.steps - self.burn_in
+
+    def _tick(self, step: int) -> Tick:
+        k = step - self.burn_in + 1
+        sampling = k >= 1
+        return Tick(
+            step=step,
+            cycle=0,
+            stage="sample" if sampling else "burn-in",
+            lr_scale=self.lr_scale * ((self.b + k) ** -self.gamma if sampling else 1.0),
+            temperature_scale=1.0 if sampling else float(self.burn_in_temperature),
+            collect=sampling and self._keep.contains(k, self._window),
+        )

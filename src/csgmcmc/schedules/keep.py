@@ -1,0 +1,59 @@
+"""Which steps of a stretch of sampling are kept as draws: a value, apart from how to step."""
+
+from dataclasses import dataclass
+
+from csgmcmc.arguments import check_count
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Either `draws` of them, evenly spaced with the last at the end, or `every` n-th, or none.
+
+    `noun` is what the caller's argument for `draws` is called, so that errors can name it.
+    """
+
+    draws: int | None
+    every: int | None
+    noun: str = "draws"
+
+    def __post_init__(self) -> None:
+        if self.draws is not None and self.every is not None:
+            raise ValueError(
+                f"give {self.noun} or every, not both: got {self.noun}={self.draws!r}, "
+                f"every={self.every!r}"
+            )
+        if self.draws is not None:
+            check_count(self.noun, self.draws, at_least=1)
+        if self.every is not None:
+            check_count("every", self.every, at_least=1)
+
+    def require(self) -> "Keep":
+        """Refuse to keep nothing: for schedules that exist to give draws."""
+        if self.draws is None and self.every is None:
+            raise ValueError(f"say which draws to keep: give {self.noun} or every")
+        return self
+
+    def check_window(self, window: int, where: str, remedy: str) -> None:
+        """Refuse a stretch of `window` sampling steps that cannot give what was asked for."""
+        needed = self.draws or self.every or 0
+        if window < needed:
+            asked = f"{self.noun}={self.draws}" if self.draws else f"every={self.every}"
+            raise ValueError(
+                f"{where} has {window} sampling steps, too few for {asked}: "
+                f"lower {asked.split('=', maxsplit=1)[0]}, or {remedy}"
+            )
+
+    def contains(self, position: int, window: int) -> bool:
+        """Whether the `position`-th (from 1) of `window` sampling steps is kept."""
+        if self.every is not None:
+            return position % self.every == 0
+        if self.draws is not None:
+            # Exactly `draws` of the quotients below go up by one, the last at position == window.
+            return position * self.draws // window > (position - 1) * self.draws // window
+        return False
+
+    def count(self, window: int) -> int:
+        """How many of `window` sampling steps are kept."""
+        if self.every is not None:
+            return window // self.every
+        return self.draws or 0

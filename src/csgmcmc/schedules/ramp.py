@@ -1,0 +1,70 @@
+"""A step size that goes from one value to another: warm-up, annealing, a burn-in to join on to."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from csgmcmc.arguments import check_choice, check_count, check_number
+from csgmcmc.schedules.base import Schedule, Tick
+
+Shape = Literal["linear", "cosine", "exponential"]
+
+SHAPES: dict[str, Callable[[float, float, float], float]] = {
+    "linear": lambda start, end, done: start + (end - start) * done,
+    "cosine": lambda start, end, done: end + (start - end) * (math.cos(math.pi * done) + 1) / 2,
+    "exponential": lambda start, end, done: start * (end / start) ** done,
+}
+
+
+@dataclass(frozen=True)
+class Ramp(Schedule):
+    """The lr scale goes from `start` at the first step to `end` at the last. Keeps no draws.
+
+    Args:
+        steps: sampler steps; one step stays at `start`.
+        start: lr scale at the first step.
+        end: lr scale at the last step.
+        shape: `"linear"`, `"cosine"` (flat at both ends) or `"exponential"` (a constant factor a
+            step; both ends must be above 0).
+        temperature_scale: share of the sampler's temperature; 0, the default, draws no noise.
+    """
+
+    steps: int
+    start: float
+    end: float
+    shape: Shape = "linear"
+    temperature_scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps, at_least=1)
+        check_choice("shape", self.shape, tuple(SHAPES))
+        for name, value in (("start", self.start), ("end", self.end)):
+            if self.shape == "exponential":
+                check_number(name, value, above=0)
+            else:
+                check_number(name, value, at_least=0)
+        check_number("temperature_scale", self.temperature_scale, at_least=0)
+
+    @property
+    def total_draws(self) -> int:
+        return 0
+
+    @classmethod
+    def examples(cls) -> Sequence[Schedule]:
+        return [
+            cls(steps=20, start=0, end=1),
+            cls(steps=20, start=1, end=0, shape="cosine", temperature_scale=0.5),
+            cls(steps=1, start=1, end=0.01, shape="exponential"),
+        ]
+
+    def _tick(self, step: int) -> Tick:
+        done = step / max(self.steps - 1, 1)
+        return Tick(
+            step=step,
+            cycle=0,
+            stage="burn-in",
+            lr_scale=SHAPES[self.shape](self.start, self.end, done),
+            temperature_scale=float(self.temperature_scale),
+            collect=False,
+        )

@@ -1,0 +1,73 @@
+"""Schedules one after another, as one schedule."""
+
+from bisect import bisect_right
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+
+from csgmcmc.schedules.base import Schedule, Tick
+from csgmcmc.schedules.constant import Constant
+from csgmcmc.schedules.cyclical import Cyclical
+from csgmcmc.schedules.decreasing import Decreasing
+from csgmcmc.schedules.ramp import Ramp
+
+
+@dataclass(frozen=True)
+class Sequence(Schedule):
+    """Runs each of `schedules` in turn; steps and cycles are counted through.
+
+    "0.1 to 0.001 over 150 epochs without noise, then decay from 0.01 with noise", with a sampler
+    whose lr is 0.1:
+
+        Sequence([
+            Ramp(150 * epoch, start=1, end=0.01, shape="exponential"),
+            Decreasing(50 * epoch, gamma=0.5005, lr_scale=0.1, draws=20),
+        ])
+    """
+
+    schedules: SequenceOf[Schedule]
+
+    def __post_init__(self) -> None:
+        if not self.schedules:
+            raise ValueError("schedules must hold at least one schedule, got none")
+        for part in self.schedules:
+            if not isinstance(part, Schedule):
+                raise ValueError(f"schedules must hold schedules, got {part!r}")
+        object.__setattr__(self, "schedules", tuple(self.schedules))
+
+    @cached_property
+    def steps(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """All steps: the sum of the parts'."""
+        return self._ends[-1]
+
+    @property
+    def total_cycles(self) -> int:
+        return self._cycle_ends[-1]
+
+    @property
+    def total_draws(self) -> int:
+        return sum(part.total_draws for part in self.schedules)
+
+    @classmethod
+    def examples(cls) -> SequenceOf[Schedule]:
+        burn_in = Ramp(30, start=1, end=0.01, shape="exponential")
+        return [
+            cls([burn_in, Decreasing(40, gamma=0.5005, lr_scale=0.1, draws=20)]),
+            cls([Constant(5), Cyclical(40, cycles=2, every=1), Cyclical(30, cycles=3, every=2)]),
+        ]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(part.steps for part in self.schedules))
+
+    @cached_property
+    def _cycle_ends(self) -> list[int]:
+        return list(accumulate(part.total_cycles for part in self.schedules))
+
+    def _tick(self, step: int) -> Tick:
+        index = bisect_right(self._ends, step)
+        part = self.schedules[index]
+        tick = part(step - (self._ends[index] - part.steps))
+        cycles_before = self._cycle_ends[index] - part.total_cycles
+        return replace(tick, step=step, cycle=cycles_before + tick.cycle)

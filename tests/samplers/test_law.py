@@ -1,0 +1,219 @@
+"""Every sampler, discovered, is held to the law that it declares."""
+
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+
+from csgmcmc import PSGLD, SGHMC, SGLD, Sampler
+from csgmcmc.samplers import discover
+from csgmcmc.targets import LogisticRegression
+from tests.support import (
+    HESSIAN,
+    MODE,
+    SIGMAS,
+    assert_law,
+    eigen_covariance,
+    make,
+    run_on_quadratic,
+)
+
+every_sampler = pytest.mark.parametrize("sampler", discover().values(), ids=discover())
+
+# Far enough for the slowest direction to forget its start, with large steps.
+STEPS, CHAINS = 600, 20_000
+
+
+def declared_settings(sampler: type[Sampler]) -> dict[str, Any]:
+    """Large steps where the discrete law is known; small ones, and more, where the limit is."""
+    if sampler.law_tolerance == 0:
+        return {"lr": 0.3, "num_data": 4.0, "steps": STEPS, "chains": CHAINS}
+    return {"lr": 0.02, "num_data": 4.0, "steps": 3000, "chains": 5000}
+
+
+def declared_variance(sampler: type[Sampler], curvature: float, run: dict[str, Any]) -> float:
+    options = {name: value for name, value in run.items() if name not in ("steps", "chains")}
+    return sampler.stationary_variance(curvature, **options)
+
+
+@every_sampler
+@pytest.mark.parametrize("temperature", [1.0, 0.3])
+def test_stationary_mean_and_covariance_are_the_declared_ones(sampler, temperature):
+    run = {**declared_settings(sampler), "temperature": temperature}
+    points = run_on_quadratic(sampler, **run)
+    covariance = eigen_covariance(lambda c: declared_variance(sampler, c, run))
+    assert_law(points, covariance, sampler.law_tolerance)
+
+
+@every_sampler
+def test_twice_the_data_is_half_the_variance(sampler):
+    """At fixed lr, prior and mean loss: N enters as the contract says."""
+    run = declared_settings(sampler)
+    once = run_on_quadratic(sampler, **run)
+    twice = run_on_quadratic(sampler, **{**run, "num_data": 2 * run["num_data"]})
+    ratio = twice.var(0) / once.var(0)
+    standard_error = 0.5 * (4 / run["chains"]) ** 0.5
+    assert (ratio - 0.5).abs().max() < SIGMAS * standard_error + 0.5 * sampler.law_tolerance
+
+
+@every_sampler
+def test_weight_decay_is_a_gaussian_prior_of_precision_n_times_it(sampler):
+    run = declared_settings(sampler)
+    points = torch.randn(run["chains"], 1, generator=torch.Generator().manual_seed(2)).double()
+    points /= run["num_data"] ** 0.5
+    chain = make(sampler, [points], weight_decay=1.0, lr=run["lr"], num_data=run["num_data"])
+    for _ in range(run["steps"]):
+        points.grad = torch.zeros_like(points)
+        chain.step()
+    expected = declared_variance(sampler, 1.0, run)
+    allowed = SIGMAS * (2 / run["chains"]) ** 0.5 + sampler.law_tolerance
+    assert abs(float(points.var()) / expected - 1) < allowed
+
+
+@every_sampler
+def test_injected_noise_has_the_declared_variance(sampler):
+    """One step with no gradient moves the parameters by the noise alone."""
+    for options in ({}, {"lr": 0.01}, {"temperature": 3.0}, {"num_data": 1000.0}):
+        param = torch.zeros(200_000, dtype=torch.float64)
+        param.grad = torch.zeros_like(param)
+        chain = make(sampler, [param], **options)
+        chain.step()
+        declared = torch.as_tensor(chain.injected_variance(chain.param_groups[0], param)).max()
+        assert stats.kstest(param.numpy() / float(declared) ** 0.5, "norm").pvalue > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("momentum", "noise_estimate", "lr"), [(0.9, 0.0, 0.1), (0.5, 0.2, 0.3), (0.0, 0.5, 0.05)]
+)
+def test_the_known_noise_of_sghmc(momentum, noise_estimate, lr):
+    """The docstring's formula, written out again."""
+    chain = make(SGHMC, [torch.zeros(1)], lr=lr, momentum=momentum, noise_estimate=noise_estimate)
+    variance = chain.injected_variance(chain.param_groups[0], torch.zeros(1))
+    assert variance == pytest.approx(2 * (1 - momentum - noise_estimate) * lr / 10)
+
+
+@pytest.mark.parametrize(("lr", "temperature"), [(0.1, 1.0), (0.02, 0.25)])
+def test_the_known_noise_of_sgld(lr, temperature):
+    chain = make(SGLD, [torch.zeros(1)], lr=lr, temperature=temperature)
+    variance = chain.injected_variance(chain.param_groups[0], torch.zeros(1))
+    assert variance == pytest.approx(2 * lr * temperature / 10)
+
+
+def test_noise_estimate_corrects_minibatch_noise():
+    """With gamma = lr * N * V / (2 * T) the law is as if the gradients were exact."""
+    gradient_variance, temperature = 0.5, 0.8
+    settings = {"lr": 0.1, "num_data": 4.0, "temperature": temperature, "momentum": 0.7}
+    gamma = settings["lr"] * settings["num_data"] * gradient_variance / (2 * temperature)
+
+    def run(noise_estimate):
+        return run_on_quadratic(
+            SGHMC,
+            steps=STEPS,
+            chains=CHAINS,
+            gradient_variance=gradient_variance,
+            noise_estimate=noise_estimate,
+            **settings,
+        )
+
+    exact = eigen_covariance(lambda c: SGHMC.stationary_variance(c, **settings))
+    assert_law(run(gamma), exact)
+    too_hot = eigen_covariance(
+        lambda c: SGHMC.stationary_variance(c, gradient_variance=gradient_variance, **settings)
+    )
+    assert_law(run(0.0), too_hot)
+    assert (too_hot.diagonal() > 1.3 * exact.diagonal()).all()
+
+
+@pytest.mark.parametrize(("lr_share", "temperature"), [(1.0, 1.0), (0.3, 1.0), (0.5, 0.6)])
+def test_noise_estimate_follows_the_schedule(lr_share, temperature):
+    """What is taken off is the minibatch noise lr^2 * V, at any lr and temperature."""
+    lr, num_data, gradient_variance, momentum = 0.1, 10.0, 0.4, 0.5
+    gamma = lr * num_data * gradient_variance / 2
+    chain = make(SGHMC, [torch.zeros(1)], momentum=momentum, noise_estimate=gamma)
+    group = chain.param_groups[0]
+    group["lr"], group["temperature"] = lr * lr_share, temperature
+    whole = 2 * (1 - momentum) * group["lr"] * temperature / num_data
+    expected = whole - group["lr"] ** 2 * gradient_variance
+    assert chain.injected_variance(group, torch.zeros(1)) == pytest.approx(expected)
+    group["temperature"] = 0.01  # less heat asked for than the minibatches bring: none is added
+    assert chain.injected_variance(group, torch.zeros(1)) == 0
+
+
+def test_sgld_with_minibatch_noise_has_the_law_it_says():
+    settings = {"lr": 0.2, "num_data": 4.0}
+    points = run_on_quadratic(SGLD, steps=300, chains=CHAINS, gradient_variance=1.0, **settings)
+    covariance = eigen_covariance(
+        lambda c: SGLD.stationary_variance(c, gradient_variance=1.0, **settings)
+    )
+    assert_law(points, covariance)
+
+
+def test_thermostat_finds_the_minibatch_noise():
+    """SGNHT is not told the gradient noise, and comes out at the posterior all the same."""
+    settings = {"lr": 0.02, "num_data": 4.0}
+    thermostat = discover()["SGNHT"]
+    points = run_on_quadratic(
+        thermostat, steps=1500, chains=CHAINS, gradient_variance=2.0, **settings
+    )
+    exact = eigen_covariance(lambda c: thermostat.stationary_variance(c, **settings))
+    assert_law(points, exact, tolerance=2 * thermostat.law_tolerance)
+    untold = eigen_covariance(
+        lambda c: SGHMC.stationary_variance(c, gradient_variance=2.0, **settings)
+    )
+    assert (untold.diagonal() > 1.5 * exact.diagonal()).all()
+
+
+def test_frozen_preconditioner_makes_psgld_exact():
+    """adapt="cold": G stands still while sampling, so the law solves a Lyapunov equation."""
+    lr, num_data, eps = 0.1, 4.0, 0.5
+    points = MODE + torch.zeros(CHAINS, 2, dtype=torch.float64)
+    chain = PSGLD([points], lr, num_data=num_data, eps=eps, adapt="cold", temperature=0, seed=4)
+    learned = torch.tensor([0.3, 1.2], dtype=torch.float64)
+    for _ in range(2000):  # exploration: the average settles at the squared gradient
+        points.grad = learned.expand_as(points).clone()
+        chain.step()
+    preconditioner = 1 / (learned + eps)
+    points.copy_(MODE.expand_as(points))
+    chain.param_groups[0]["temperature"] = 1.0
+    for _ in range(STEPS):
+        points.grad = (points - MODE) @ HESSIAN
+        chain.step()
+    contraction = torch.eye(2, dtype=torch.float64) - lr * preconditioner.diag() @ HESSIAN
+    added = (2 * lr / num_data * preconditioner).diag()
+    covariance = added.clone()
+    for _ in range(2000):
+        covariance = contraction @ covariance @ contraction.T + added
+    assert_law(points, covariance)
+
+
+def test_adapting_preconditioner_widens_the_law():
+    """What leaving Gamma out costs, as the module's docstring says: too wide, never too narrow."""
+    settings = {"lr": 0.02, "num_data": 4.0, "alpha": 0.9}
+    points = run_on_quadratic(PSGLD, steps=3000, chains=5000, **settings)
+    posterior = torch.linalg.inv(HESSIAN) / settings["num_data"]
+    assert (points.var(0) > 1.3 * posterior.diagonal()).all()
+
+
+def test_logistic_regression_matches_quadrature():
+    """A posterior that is not Gaussian, by the contract: mean loss, num_data, weight_decay."""
+    generator = torch.Generator().manual_seed(7)
+    features = torch.randn(30, 1, generator=generator, dtype=torch.float64)
+    labels = (torch.rand(30, generator=generator) < (2 * features[:, 0]).sigmoid()).double()
+    target = LogisticRegression(features, labels, prior_variance=4.0)
+    grid = torch.linspace(-4, 10, 4001, dtype=torch.float64)
+    density = (-target.potential(grid[:, None])).softmax(0)
+    mean = (density * grid).sum()
+    variance = (density * (grid - mean) ** 2).sum()
+
+    chains = CHAINS
+    points = mean + variance.sqrt() * torch.randn(chains, 1, generator=generator).double()
+    chain = SGLD(
+        [points], lr=0.1, num_data=target.num_data, weight_decay=target.weight_decay, seed=8
+    )
+    for _ in range(400):
+        points.grad = target.mean_loss_gradient(points)
+        chain.step()
+    # The bias of the step, a share lr * curvature / 2 of the variance, is under 1%.
+    assert abs(points.mean() - mean) < SIGMAS * (variance / chains).sqrt()
+    assert abs(points.var() / variance - 1) < SIGMAS * (3 / chains) ** 0.5

@@ -1,0 +1,55 @@
+"""A new sampler or schedule is one new file and no other edit."""
+
+import inspect
+
+import csgmcmc.diagnostics
+import csgmcmc.samplers
+import csgmcmc.schedules
+import csgmcmc.targets
+
+NEW_SAMPLER = """
+from csgmcmc.samplers.sgld import SGLD
+
+class Brownian(SGLD):
+    pass
+
+class _Private(SGLD):
+    pass
+"""
+
+NEW_SCHEDULE = """
+from csgmcmc.schedules.constant import Constant
+
+class Steady(Constant):
+    pass
+"""
+
+
+def test_what_is_there_is_found():
+    assert set(csgmcmc.samplers.discover()) == {"PSGLD", "SGHMC", "SGLD", "SGNHT"}
+    assert set(csgmcmc.schedules.discover()) == {
+        "Constant",
+        "Cyclical",
+        "Decreasing",
+        "Ramp",
+        "Sequence",
+    }
+
+
+def test_a_new_file_is_found(tmp_path, monkeypatch):
+    (tmp_path / "brownian.py").write_text(NEW_SAMPLER)
+    (tmp_path / "steady.py").write_text(NEW_SCHEDULE)
+    for package in (csgmcmc.samplers, csgmcmc.schedules):
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    assert "Brownian" in csgmcmc.samplers.discover()
+    assert "_Private" not in csgmcmc.samplers.discover()
+    assert "Steady" in csgmcmc.schedules.discover()
+
+
+def test_every_public_name_is_documented():
+    rooms = (csgmcmc.samplers, csgmcmc.schedules, csgmcmc.targets, csgmcmc.diagnostics)
+    for package in (csgmcmc, *rooms):
+        members = {name: getattr(package, name) for name in package.__all__}
+        for name, member in members.items():
+            if inspect.isclass(member) or inspect.isfunction(member):
+                assert member.__doc__, name
