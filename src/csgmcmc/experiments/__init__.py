@@ -1,0 +1,1 @@
+"""Experiments: thin, on the public API, and the numbers they give."""

@@ -1,0 +1,1 @@
+"""Tables and pictures of numbers that were computed elsewhere."""
