@@ -34,7 +34,7 @@ bench: $(READY) ## Time the samplers beside torch.optim
 	$(BIN)/python benchmarks/steps.py
 
 docs: $(READY) ## Build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix
