@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Ramp, Schedule, Sequence, Tick
 
@@ -15,6 +16,10 @@ __all__ = [
     "Constant",
     "Cyclical",
     "Decreasing",
+    "Draw",
+    "DrawStore",
+    "Draws",
+    "MemoryDraws",
     "Ramp",
     "Sampler",
     "Schedule",

@@ -1,0 +1,120 @@
+"""What is kept: draws, and the one interface of all that keeps them."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import overload
+
+from torch import Tensor, nn
+
+from csgmcmc.arguments import check_count
+from csgmcmc.schedules import Stage, Tick
+
+Tensors = Mapping[str, Tensor]
+"""Parameters and buffers by name, as in a module's `state_dict`."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One kept set of weights: where in the run it is from, and how to get at it.
+
+    Attributes:
+        chain: number of the chain.
+        step: the step after which it was taken.
+        cycle: cycle of that step.
+        stage: stage of that step.
+        log_likelihood: of the whole data set under these weights, where known.
+    """
+
+    chain: int
+    step: int
+    cycle: int
+    stage: Stage
+    log_likelihood: float | None
+    _load: Callable[[], dict[str, Tensor]] = field(repr=False, compare=False)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and buffers by name. From a store they are mapped from the file."""
+        return self._load()
+
+    def load_into(self, model: nn.Module) -> None:
+        """Copy the draw's weights and buffers into `model`."""
+        model.load_state_dict(self.tensors())
+
+
+class Draws(ABC, Sequence[Draw]):
+    """A collection of draws in the order of chains, then steps.
+
+    Appending the draw of the same chain and step again changes nothing, so that a chain that
+    resumes may repeat its last steps; another draw in its place is refused.
+    """
+
+    def append(
+        self,
+        model: nn.Module | Tensors,
+        tick: Tick,
+        *,
+        chain: int = 0,
+        log_likelihood: float | None = None,
+    ) -> None:
+        """Keep the parameters and buffers of `model` as the draw of `tick`."""
+        check_count("chain", chain, at_least=0)
+        self._append(tensors_of(model), tick, chain, log_likelihood)
+
+    @abstractmethod
+    def _append(
+        self, tensors: dict[str, Tensor], tick: Tick, chain: int, log_likelihood: float | None
+    ) -> None: ...
+
+    @abstractmethod
+    def _all(self) -> list[Draw]:
+        """Every draw, in any order."""
+
+    def ordered(self) -> list[Draw]:
+        """Every draw, by chain and step."""
+        return sorted(self._all(), key=attrgetter("chain", "step"))
+
+    def of_chain(self, chain: int) -> list[Draw]:
+        """The draws of one chain, by step."""
+        return [draw for draw in self.ordered() if draw.chain == chain]
+
+    @property
+    def chains(self) -> list[int]:
+        """Numbers of the chains that have draws."""
+        return sorted({draw.chain for draw in self._all()})
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __iter__(self) -> Iterator[Draw]:
+        return iter(self.ordered())
+
+    @overload
+    def __getitem__(self, index: int) -> Draw: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Draw]: ...
+    def __getitem__(self, index: int | slice) -> Draw | list[Draw]:
+        return self.ordered()[index]
+
+
+class AnotherDrawError(ValueError):
+    """A draw of the same chain and step is there already, and differs."""
+
+    def __init__(self, chain: int, step: int) -> None:
+        super().__init__(
+            f"chain {chain} already has another draw at step {step}: a run that does not go on "
+            "exactly from where these draws are needs a chain number or a store of its own"
+        )
+
+
+def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
+    """Parameters and buffers by name, detached; refuses what is not a tensor."""
+    state = model.state_dict() if isinstance(model, nn.Module) else model
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise ValueError(
+                f"a draw holds tensors, but {name!r} of the model's state_dict is a "
+                f"{type(value).__name__}"
+            )
+    return {name: value.detach() for name, value in state.items()}

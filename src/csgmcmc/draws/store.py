@@ -1,0 +1,299 @@
+"""Draws on disk: append-only, atomic, and read without loading them.
+
+    store.json                     format, what is kept, dtype
+    base.safetensors               with `only`: what is the same in all draws, kept once
+    chains/0000.manifest           a header line with provenance, then a line for each draw
+    chains/0000.lock               the claim of the process that writes the chain
+    draws/0000-000000123.safetensors
+
+A draw is written aside, flushed and renamed; then its line in the chain's manifest is flushed, and
+that is the commit. A file without a line is no draw. Each chain has a manifest of its own, so that
+chains never wait for each other.
+"""
+
+import errno
+import json
+import os
+import platform
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import torch
+from torch import Tensor, nn
+
+from csgmcmc.draws.base import AnotherDrawError, Draw, Draws
+from csgmcmc.draws.claim import Claim, is_claimed
+from csgmcmc.draws.manifest import append_line, read_lines
+from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_aside, write_tensors
+from csgmcmc.schedules import Tick
+
+FORMAT = 1
+
+Only = Collection[str] | Callable[[str], bool]
+
+
+class StoreError(RuntimeError):
+    """The store cannot be used as asked; what was kept in it is untouched."""
+
+
+class StoreWarning(UserWarning):
+    """Something in a store is damaged and passed over; the rest is usable."""
+
+
+class DrawStore(Draws):
+    """A folder of draws.
+
+    Args:
+        path: the folder; made if it is not there.
+        only: names of the tensors that a draw keeps, or a function that says so of a name. The
+            rest is kept once, from the first draw, and must stay the same: for fine-tuning and
+            adapters. By default all is kept in each draw.
+        dtype: store floating point numbers in this, narrower, dtype.
+        provenance: what the draws are from (config, seed); versions are added. Kept with each
+            chain that this object writes.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        only: Only | None = None,
+        dtype: torch.dtype | None = None,
+        provenance: dict[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.provenance = provenance or {}
+        self._only = only
+        self._dtype = dtype
+        self._base: dict[str, Tensor] | None = None
+        self._records: dict[tuple[int, int], dict[str, Any]] = {}
+        self._headers: dict[int, dict[str, Any]] = {}
+        self._claims: dict[int, Claim] = {}
+        self._trusted: set[str] = set()
+        self.problems: list[str] = []
+        """A sentence for everything in the store that is damaged or left over."""
+
+        if (self.path / "store.json").exists():
+            self._check_format()
+        self._read()
+        if self.problems:
+            listed = "; ".join(self.problems[:5])
+            more = f"; and {len(self.problems) - 5} more" if len(self.problems) > 5 else ""
+            warnings.warn(f"{self.path}: {listed}{more}", StoreWarning, stacklevel=2)
+
+    # Reading
+
+    def _check_format(self) -> None:
+        found = json.loads((self.path / "store.json").read_text())
+        if found["format"] > FORMAT:
+            raise StoreError(
+                f"{self.path} has format {found['format']}, newer than this version of csgmcmc "
+                f"reads ({FORMAT}): upgrade csgmcmc"
+            )
+
+    def _read(self) -> None:
+        """Read the manifests, then look at the files: never the other way round.
+
+        While a chain is being written its newest file may have no line yet, so that only what a
+        chain without a writer has left over is reported.
+        """
+        manifests = sorted((self.path / "chains").glob("*.manifest"))
+        busy = {int(path.stem) for path in manifests if is_claimed(path.with_suffix(".lock"))}
+        records: list[dict[str, Any]] = []
+        for manifest in manifests:
+            found, problems = read_lines(manifest)
+            self._headers.update((int(manifest.stem), line) for line in found if "draw" not in line)
+            records += [line for line in found if "draw" in line]
+            self.problems += problems
+        sizes = _sizes(self.path / "draws")
+        for record in records:
+            name, size = record["draw"], sizes.get(record["draw"])
+            if size == record["bytes"]:
+                self._records[record["chain"], record["step"]] = record
+            elif size is None:
+                self.problems.append(f"draws/{name}: missing")
+            else:
+                what = "truncated" if size < record["bytes"] else "too long"
+                self.problems.append(f"draws/{name}: {what} ({size} of {record['bytes']} bytes)")
+        for name in sorted(sizes.keys() - {record["draw"] for record in records}):
+            if not any(name.startswith(f"{chain:04d}-") for chain in busy):
+                self.problems.append(f"draws/{name}: not in a manifest, ignored")
+
+    def _all(self) -> list[Draw]:
+        return [
+            Draw(
+                chain=record["chain"],
+                step=record["step"],
+                cycle=record["cycle"],
+                stage=record["stage"],
+                log_likelihood=record["log_likelihood"],
+                _load=lambda record=record: self._load(record),
+            )
+            for record in self._records.values()
+        ]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
+        name = record["draw"]
+        problem = None if name in self._trusted else self._damage(record)
+        if problem is not None:
+            raise StoreError(problem)
+        return {**self._read_base(), **read_tensors(self.path / "draws" / name)}
+
+    def _read_base(self) -> dict[str, Tensor]:
+        if self._base is None:
+            file = self.path / "base.safetensors"
+            self._base = read_tensors(file) if file.exists() else {}
+        return self._base
+
+    def _damage(self, record: dict[str, Any]) -> str | None:
+        """What is wrong with a draw's file, having read all of it; None if nothing is."""
+        try:
+            tensors = read_tensors(self.path / "draws" / record["draw"])
+        except Exception as error:
+            return f"{self.path}/draws/{record['draw']}: cannot be read ({error})"
+        if checksum(tensors) != record["checksum"]:
+            return f"{self.path}/draws/{record['draw']}: checksum does not match, damaged"
+        self._trusted.add(record["draw"])
+        return None
+
+    def verify(self) -> list[str]:
+        """Read every draw, and return a sentence for each that is damaged."""
+        damages = [self._damage(record) for record in self._records.values()]
+        return [damage for damage in damages if damage is not None]
+
+    def headers(self) -> dict[int, dict[str, Any]]:
+        """Provenance of each chain, by its number."""
+        return dict(self._headers)
+
+    def size_on_disk(self) -> int:
+        """Bytes of all draws, without the base."""
+        return sum(record["bytes"] for record in self._records.values())
+
+    # Writing
+
+    def claim(self, chain: int) -> None:
+        """Become the one writer of `chain`; an error if another process is."""
+        if chain in self._claims:
+            return
+        with explained(self.path, f"claiming chain {chain}"):
+            self._create()
+            lock = self.path / "chains" / f"{chain:04d}.lock"
+            claim = Claim(lock, f"chain {chain} of {self.path}")
+            self._claims[chain] = claim
+            if chain not in self._headers:
+                header = {"chain": chain, "provenance": self.provenance, "versions": versions()}
+                append_line(self._manifest(chain), header)
+                self._headers[chain] = header
+
+    def close(self) -> None:
+        """Give up all claims; the next append takes them again."""
+        for claim in self._claims.values():
+            claim.release()
+        self._claims = {}
+
+    def _create(self) -> None:
+        for folder in ("chains", "draws"):
+            (self.path / folder).mkdir(parents=True, exist_ok=True)
+        file = self.path / "store.json"
+        if not file.exists():
+            text = json.dumps({"format": FORMAT, "csgmcmc": versions()["csgmcmc"]})
+            write_aside(file, lambda aside: aside.write_text(text + "\n"))
+
+    def _manifest(self, chain: int) -> Path:
+        return self.path / "chains" / f"{chain:04d}.manifest"
+
+    def _append(
+        self, tensors: dict[str, Tensor], tick: Tick, chain: int, log_likelihood: float | None
+    ) -> None:
+        self.claim(chain)
+        with explained(self.path, f"writing the draw of chain {chain}, step {tick.step}"):
+            kept = for_disk(self._split(tensors), self._dtype)
+            digest = checksum(kept)
+            held = self._records.get((chain, tick.step))
+            if held is not None:
+                if held["checksum"] != digest:
+                    raise AnotherDrawError(chain, tick.step)
+                return
+            name = f"{chain:04d}-{tick.step:09d}.safetensors"
+            file = self.path / "draws" / name
+            write_tensors(file, kept)
+            record = {
+                "draw": name,
+                "chain": chain,
+                "step": tick.step,
+                "cycle": tick.cycle,
+                "stage": tick.stage,
+                "log_likelihood": log_likelihood,
+                "bytes": file.stat().st_size,
+                "checksum": digest,
+            }
+            append_line(self._manifest(chain), record)
+            self._records[chain, tick.step] = record
+
+    def _split(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The part that a draw keeps; the rest goes into the base, or is checked against it."""
+        if self._only is None:
+            return tensors
+        wanted = self._only if callable(self._only) else set(self._only).__contains__
+        kept = {name: tensor for name, tensor in tensors.items() if wanted(name)}
+        if not kept:
+            raise ValueError(f"only={self._only!r} keeps nothing of {', '.join(tensors)}")
+        rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
+        if rest and not self._read_base():
+            # Another chain may have written it meanwhile: theirs stays, and is compared with.
+            file = self.path / "base.safetensors"
+            write_tensors(file, for_disk(rest, dtype=None), overwrite=False)
+            self._base = None
+        base = self._read_base()
+        for name, tensor in rest.items():
+            if name not in base or not torch.equal(base[name], tensor.cpu()):
+                raise StoreError(
+                    f"{name} is not kept by only= and differs from the base of {self.path}: keep "
+                    "it in each draw, or use a store of its own"
+                )
+        return kept
+
+
+@contextmanager
+def explained(path: Path, doing: str) -> Iterator[None]:
+    """Turn an error of the file system into one sentence."""
+    try:
+        yield
+    except (OSError, safetensors.SafetensorError) as error:
+        code = error.errno if isinstance(error, OSError) else None
+        reason = str(error)
+        if code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in reason:
+            reason = "the disk is full"
+        elif code in (errno.EROFS, errno.EACCES, errno.EPERM) or "Read-only" in reason:
+            reason = "it is read-only for this user"
+        message = f"{path}: {doing} failed: {reason}. All draws kept before are safe."
+        raise StoreError(message) from error
+
+
+def keep_trainable(model: nn.Module) -> Callable[[str], bool]:
+    """For `only=`: what training changes, that is trainable parameters and all buffers."""
+    frozen = {name for name, param in model.named_parameters() if not param.requires_grad}
+    return lambda name: name not in frozen
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the draws were made with."""
+    packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy", "safetensors")}
+    return {"python": platform.python_version(), **packages}
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Sizes of the files of a folder by name, but for those that vanish meanwhile."""
+    sizes: dict[str, int] = {}
+    for name in os.listdir(folder) if folder.exists() else []:
+        with suppress(FileNotFoundError):
+            sizes[name] = (folder / name).stat().st_size
+    return sizes

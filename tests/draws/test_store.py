@@ -1,0 +1,280 @@
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from csgmcmc import Tick
+from csgmcmc.draws import ClaimedError, DrawStore, StoreError, StoreWarning, keep_trainable
+
+
+def tick(step=0, cycle=0):
+    return Tick(step, cycle, "sample", lr_scale=0.5, temperature_scale=1.0, collect=True)
+
+
+def fill(path: Path, count=5, chain=0) -> DrawStore:
+    store = DrawStore(path)
+    for step in range(count):
+        store.append({"w": torch.full((100,), float(step))}, tick(step), chain=chain)
+    store.close()
+    return store
+
+
+def reopened(path: Path) -> DrawStore:
+    """Open, and expect to be told of damage."""
+    with pytest.warns(StoreWarning):
+        return DrawStore(path)
+
+
+def draw_file(path: Path, step: int, chain=0) -> Path:
+    return path / "draws" / f"{chain:04d}-{step:09d}.safetensors"
+
+
+def test_reading_makes_nothing(tmp_path):
+    assert len(DrawStore(tmp_path / "nothing")) == 0
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_damaged_file_is_named_and_the_rest_stays(tmp_path):
+    fill(tmp_path)
+    draw_file(tmp_path, 0).unlink()
+    os.truncate(draw_file(tmp_path, 1), 100)
+    content = bytearray(draw_file(tmp_path, 2).read_bytes())
+    content[-7] ^= 1
+    draw_file(tmp_path, 2).write_bytes(content)
+    (tmp_path / "draws" / "0000-000000009.safetensors").write_bytes(b"never committed")
+    (tmp_path / "draws" / "0000-000000009.safetensors.123.part").write_bytes(b"torn")
+
+    store = reopened(tmp_path)
+    named = "\n".join(store.problems)
+    assert "0000-000000000.safetensors: missing" in named
+    assert "0000-000000001.safetensors: truncated (100 of" in named
+    assert "0000-000000009.safetensors: not in a manifest, ignored" in named
+    assert "0000-000000009.safetensors.123.part: not in a manifest, ignored" in named
+    assert [draw.step for draw in store] == [2, 3, 4]
+    with pytest.raises(StoreError, match=r"000000002.*checksum"):
+        store[0].tensors()
+    assert store[1].tensors()["w"][0] == 3
+    assert [line for line in store.verify() if "000000002" in line] == store.verify()
+
+
+def test_a_flipped_header_is_named(tmp_path):
+    fill(tmp_path, count=2)
+    content = bytearray(draw_file(tmp_path, 1).read_bytes())
+    content[9] ^= 0xFF
+    draw_file(tmp_path, 1).write_bytes(content)
+    store = DrawStore(tmp_path)
+    assert len(store.verify()) == 1
+    with pytest.raises(StoreError, match="cannot be read"):
+        store[1].tensors()
+
+
+@pytest.mark.parametrize("cut", [2, 5, 40])
+def test_a_torn_line_is_named_and_does_not_swallow_the_next(tmp_path, cut):
+    fill(tmp_path)
+    manifest = tmp_path / "chains" / "0000.manifest"
+    os.truncate(manifest, manifest.stat().st_size - cut)
+    store = reopened(tmp_path)
+    assert any("line 6: torn" in problem for problem in store.problems)
+    assert len(store) == 4
+    store.append({"w": torch.zeros(100)}, tick(7))
+    store.append({"w": torch.full((100,), 4.0)}, tick(4))  # the one whose line was torn
+    store.close()
+    store = reopened(tmp_path)
+    assert [draw.step for draw in store] == [0, 1, 2, 3, 4, 7]
+    assert store.verify() == []
+
+
+def test_a_changed_line_is_named(tmp_path):
+    fill(tmp_path)
+    manifest = tmp_path / "chains" / "0000.manifest"
+    manifest.write_bytes(manifest.read_bytes().replace(b'"cycle":0', b'"cycle":1', 1))
+    store = reopened(tmp_path)
+    assert any("line 2: torn or changed" in problem for problem in store.problems)
+    assert len(store) == 4
+
+
+def test_a_missing_file_can_be_appended_again(tmp_path):
+    fill(tmp_path)
+    draw_file(tmp_path, 3).unlink()
+    store = reopened(tmp_path)
+    store.append({"w": torch.full((100,), 3.0)}, tick(3))
+    store.close()
+    store = DrawStore(tmp_path)
+    assert store.problems == []
+    assert len(store) == 5
+
+
+def test_opening_reads_manifests_alone_and_draws_are_mapped(tmp_path):
+    fill(tmp_path, count=20)
+    for step in range(20):  # the same size, but nothing that could be read
+        if step != 11:
+            draw_file(tmp_path, step).write_bytes(b"x" * draw_file(tmp_path, step).stat().st_size)
+    store = DrawStore(tmp_path)
+    assert len(store) == 20
+    tensor = store[11].tensors()["w"]
+    assert any(
+        int(low, 16) <= tensor.data_ptr() < int(high, 16) and "0000-000000011" in line
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        for low, high in [line.split()[0].split("-")]
+    )
+
+
+def test_writing_to_a_loaded_draw_leaves_the_file_alone(tmp_path):
+    fill(tmp_path)
+    DrawStore(tmp_path)[2].tensors()["w"].zero_()
+    assert DrawStore(tmp_path).verify() == []
+
+
+WRITER = """
+import sys, torch
+from csgmcmc import Tick
+from csgmcmc.draws import DrawStore
+path, chain = sys.argv[1], int(sys.argv[2])
+store = DrawStore(path)
+for step in range(50):
+    weights = {"w": torch.full((1000,), chain + step / 100)}
+    store.append(weights, Tick(step, 0, "sample", 1, 1, True), chain=chain)
+if len(sys.argv) > 3:
+    print("ready", flush=True); sys.stdin.read()
+"""
+
+
+def test_several_processes_write_their_chains_at_once(tmp_path):
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(chain)])
+        for chain in range(4)
+    ]
+    assert [process.wait(timeout=120) for process in processes] == [0] * 4
+    store = DrawStore(tmp_path)
+    assert len(store) == 200
+    assert store.verify() == []
+    assert store[150].tensors()["w"][0] == 3.0
+
+
+def test_a_chain_has_one_writer_and_a_killed_one_lets_go(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path), "2", "wait"],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    store = DrawStore(tmp_path)
+    with pytest.raises(ClaimedError, match=rf"chain 2 .* \(id {process.pid}\)"):
+        store.append({"w": torch.zeros(1000)}, tick(99), chain=2)
+    store.append({"w": torch.zeros(1000)}, tick(99), chain=3)
+    process.kill()
+    process.communicate()
+    store.append({"w": torch.zeros(1000)}, tick(99), chain=2)
+    assert len(DrawStore(tmp_path)) == 52
+
+
+def test_two_stores_in_one_process_cannot_write_one_chain(tmp_path):
+    first, second = DrawStore(tmp_path), DrawStore(tmp_path)
+    first.append({"w": torch.zeros(1)}, tick(1))
+    with pytest.raises(ClaimedError):
+        second.append({"w": torch.zeros(1)}, tick(2))
+    first.close()
+    second.append({"w": torch.zeros(1)}, tick(2))
+
+
+def test_only_what_changes_is_kept_over_one_base(tmp_path):
+    model: Any = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 2))
+    model[0].requires_grad_(False)
+    store = DrawStore(tmp_path, only=keep_trainable(model))
+    for step in range(3):
+        with torch.no_grad():
+            model[2].weight.fill_(step)
+        store.append(model, tick(step))
+    assert draw_file(tmp_path, 0).stat().st_size < 20_000
+    assert (tmp_path / "base.safetensors").stat().st_size > 300 * 300 * 4
+    store.close()
+    again = DrawStore(tmp_path)
+    assert again[1].tensors().keys() == model.state_dict().keys()
+    other: Any = nn.Sequential(nn.Linear(300, 300), nn.BatchNorm1d(300), nn.Linear(300, 2))
+    again[1].load_into(other)
+    assert torch.equal(other[0].weight, model[0].weight)
+    assert (other[2].weight == 1).all()
+
+    with torch.no_grad():
+        model[0].weight[0, 0] += 1
+    with pytest.raises(StoreError, match=r"0\.weight .* differs from the base"):
+        DrawStore(tmp_path, only=["2.weight", "2.bias"]).append(model, tick(9), chain=1)
+    with pytest.raises(ValueError, match="keeps nothing"):
+        DrawStore(tmp_path, only=["typo"]).append(model, tick(9), chain=1)
+
+
+def test_narrow_dtype_halves_the_file_and_loads_into_the_model(tmp_path):
+    model = nn.Linear(100, 100)
+    DrawStore(tmp_path / "wide").append(model, tick())
+    DrawStore(tmp_path / "narrow", dtype=torch.bfloat16).append(model, tick())
+    wide, narrow = (DrawStore(tmp_path / name).size_on_disk() for name in ("wide", "narrow"))
+    assert narrow < 0.52 * wide
+    other = nn.Linear(100, 100)
+    DrawStore(tmp_path / "narrow")[0].load_into(other)
+    assert other.weight.dtype == torch.float32
+    torch.testing.assert_close(other.weight, model.weight, rtol=0.01, atol=1e-4)
+
+
+def test_provenance_and_versions_are_kept(tmp_path):
+    store = DrawStore(tmp_path, provenance={"seed": 4})
+    store.append({"w": torch.zeros(1)}, tick(), chain=1)
+    header = DrawStore(tmp_path).headers()[1]
+    assert header["provenance"] == {"seed": 4}
+    assert header["versions"]["torch"] == torch.__version__
+
+
+def test_a_newer_format_is_refused_untouched(tmp_path):
+    fill(tmp_path)
+    (tmp_path / "store.json").write_text(json.dumps({"format": 99}))
+    before = sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*"))
+    with pytest.raises(StoreError, match="format 99, newer"):
+        DrawStore(tmp_path)
+    assert sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*")) == before
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of one megabyte."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system takes root")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_is_said_and_loses_nothing(small_disk):
+    store = DrawStore(small_disk / "store")
+    kept = 0
+    with pytest.raises(StoreError, match=r"step \d+ failed: the disk is full.*are safe"):
+        for step in range(100):
+            store.append({"w": torch.full((20_000,), float(step))}, tick(step))
+            kept += 1
+    assert 5 < kept < 15
+    store.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        store = DrawStore(small_disk / "store")
+    assert len(store) == kept
+    assert store.verify() == []
+    (small_disk / "store" / "draws" / "0000-000000000.safetensors").unlink()  # room again
+    store.append({"w": torch.full((20_000,), float(kept))}, tick(kept))
+
+
+def test_a_read_only_store_is_said_and_can_be_read(small_disk):
+    fill(small_disk / "store", count=3)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    store = DrawStore(small_disk / "store")
+    assert store[2].tensors()["w"][0] == 2
+    with pytest.raises(StoreError, match="read-only"):
+        store.append({"w": torch.zeros(100)}, tick(9))
+    assert len(store) == 3
