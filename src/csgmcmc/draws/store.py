@@ -24,10 +24,11 @@ from typing import Any
 
 import safetensors
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from csgmcmc.draws.base import AnotherDrawError, Draw, Draws
-from csgmcmc.draws.claim import Claim, is_claimed
+from csgmcmc.draws.claim import claim, is_claimed
 from csgmcmc.draws.manifest import append_line, read_lines
 from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_aside, write_tensors
 from csgmcmc.schedules import Tick
@@ -73,7 +74,7 @@ class DrawStore(Draws):
         self._base: dict[str, Tensor] | None = None
         self._records: dict[tuple[int, int], dict[str, Any]] = {}
         self._headers: dict[int, dict[str, Any]] = {}
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, FileLock] = {}
         self._trusted: set[str] = set()
         self.problems: list[str] = []
         """A sentence for everything in the store that is damaged or left over."""
@@ -186,8 +187,7 @@ class DrawStore(Draws):
         with explained(self.path, f"claiming chain {chain}"):
             self._create()
             lock = self.path / "chains" / f"{chain:04d}.lock"
-            claim = Claim(lock, f"chain {chain} of {self.path}")
-            self._claims[chain] = claim
+            self._claims[chain] = claim(lock, f"chain {chain} of {self.path}")
             if chain not in self._headers:
                 header = {"chain": chain, "provenance": self.provenance, "versions": versions()}
                 append_line(self._manifest(chain), header)
@@ -195,8 +195,8 @@ class DrawStore(Draws):
 
     def close(self) -> None:
         """Give up all claims; the next append takes them again."""
-        for claim in self._claims.values():
-            claim.release()
+        for lock in self._claims.values():
+            lock.release()
         self._claims = {}
 
     def _create(self) -> None:

@@ -41,7 +41,9 @@ def write_aside(path: Path, write: Callable[[Path], object], *, overwrite: bool 
 
 def flush(path: Path) -> None:
     """Wait until the file, or the folder's list of names, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if os.name == "nt" and path.is_dir():
+        return  # Windows has no such call; it writes names in order
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
