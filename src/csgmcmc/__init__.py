@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from csgmcmc.chain import Chain, Diverged, stack
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Ramp, Schedule, Sequence, Tick
@@ -13,9 +14,11 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "Chain",
     "Constant",
     "Cyclical",
     "Decreasing",
+    "Diverged",
     "Draw",
     "DrawStore",
     "Draws",
@@ -26,4 +29,5 @@ __all__ = [
     "Sequence",
     "Tick",
     "__version__",
+    "stack",
 ]

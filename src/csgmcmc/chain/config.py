@@ -1,0 +1,61 @@
+"""What a run was made with, as plain values that can be kept and compared."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class MismatchError(ValueError):
+    """A run cannot go on from a checkpoint that was made with other settings."""
+
+
+def check_same(saved: Any, current: Any, field: str = "") -> None:
+    """Raise `MismatchError` that names the first field in which two configs differ."""
+    if isinstance(saved, dict) and isinstance(current, dict):
+        for key in dict.fromkeys([*saved, *current]):
+            inner = f"{field}.{key}" if field else str(key)
+            if key not in saved or key not in current:
+                check_same(saved.get(key, "absent"), current.get(key, "absent"), inner)
+            else:
+                check_same(saved[key], current[key], inner)
+    elif saved != current:
+        raise MismatchError(
+            f"cannot resume: {field} was {saved} when the checkpoint was made, and is {current} now"
+        )
+
+
+def describe_sampler(sampler: torch.optim.Optimizer) -> dict[str, Any]:
+    """The kind of sampler, and the options of its groups but for what a schedule moves."""
+    moving = {"params", "lr", "temperature", "prior"}
+    groups = {
+        str(index): {
+            **{name: value for name, value in group.items() if name not in moving},
+            "prior": type(group.get("prior")).__name__,
+            "tensors": len(group["params"]),
+        }
+        for index, group in enumerate(sampler.param_groups)
+    }
+    return {"sampler": type(sampler).__name__, "groups": groups}
+
+
+def describe_tensors(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Shape and dtype by name."""
+    return {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors.items()}
+
+
+def describe_loader(loader: Any) -> dict[str, int | None]:
+    """The numbers of batches and examples, where the loader knows them."""
+    return {
+        "batches": _length(loader),
+        "batch_size": getattr(loader, "batch_size", None),
+        "examples": _length(getattr(loader, "dataset", None)),
+    }
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except TypeError:
+        return None

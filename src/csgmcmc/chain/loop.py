@@ -1,0 +1,346 @@
+"""The only loop: model, loss and data in; draws out; stopped anywhere, it goes on bit for bit."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from csgmcmc.arguments import check_count, check_number
+from csgmcmc.chain.checkpoint import Checkpoints
+from csgmcmc.chain.config import check_same, describe_loader, describe_sampler, describe_tensors
+from csgmcmc.chain.events import Callback, Diverged, Moment
+from csgmcmc.chain.feed import Feed
+from csgmcmc.chain.progress import Display
+from csgmcmc.chain.randomness import Generator, random_state, restore_random_state
+from csgmcmc.chain.scalars import ScalarLog
+from csgmcmc.chain.stack import Stack
+from csgmcmc.draws import Draws, DrawStore, MemoryDraws
+from csgmcmc.draws.base import tensors_of
+from csgmcmc.schedules import Schedule, Tick
+
+Loss = Callable[..., Tensor]
+
+
+class Chain:
+    """Runs a sampler along a schedule, and keeps the draws.
+
+    Args:
+        model: the network, a `Stack` of them, or a density: a module that returns U of itself.
+        loss: mean negative log-likelihood. A batch that is a pair (inputs, targets) is evaluated
+            as `loss(model(inputs), targets)`, any other as `loss(model, batch)`. None for a
+            density.
+        data: a `DataLoader`, or anything that gives batches each time it is iterated. None for a
+            density.
+        sampler: a sampler over the model's parameters, or any torch optimizer.
+        schedule: how much of lr and temperature each step uses, and which draws are kept.
+        draws: where to keep them; in memory by default.
+        chain: number of the chain (of the first, for a stack); by default the sampler's.
+        device: where batches are moved to; the model is left where it is.
+        accumulate: batches for each step, whose gradients are averaged; `steps` counts steps.
+        clip: bound of the gradient's norm, for each chain of a stack by itself. Clipped gradients
+            are not those of the posterior: where clipping acts, the law is another one. Meant for
+            exploration; see whether it still acts while sampling.
+        autocast: dtype of automatic mixed precision, e.g. `torch.bfloat16`.
+        compile: evaluate the loss with `torch.compile`.
+        on_step: functions called with a `Moment` after each step.
+        on_draw: functions called after each draw that was kept.
+        on_cycle_end: functions called after the last step of each cycle.
+        checkpoint_every: steps between checkpoints; by default a hundredth of the run.
+        checkpoints: folder for checkpoints and the log; by default inside the draw store. In
+            memory without this there are none.
+        generators: generators that the data's transforms draw from, besides the global ones, so
+            that they are saved with the chain.
+        progress: show a bar, or lines where there is no terminal.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss | None,
+        data: Iterable[Any] | None,
+        sampler: torch.optim.Optimizer,
+        schedule: Schedule,
+        draws: Draws | None = None,
+        *,
+        chain: int | None = None,
+        device: torch.device | str | None = None,
+        accumulate: int = 1,
+        clip: float | None = None,
+        autocast: torch.dtype | None = None,
+        compile: bool = False,  # noqa: A002  (torch's own name for it)
+        on_step: Callback | Sequence[Callback] = (),
+        on_draw: Callback | Sequence[Callback] = (),
+        on_cycle_end: Callback | Sequence[Callback] = (),
+        checkpoint_every: int | None = None,
+        checkpoints: str | Path | None = None,
+        generators: Sequence[Generator] = (),
+        progress: bool = True,
+    ) -> None:
+        if (loss is None) != (data is None):
+            raise ValueError("loss and data go together: give both, or neither for a density")
+        if clip is not None:
+            check_number("clip", clip, above=0)
+        noise = getattr(sampler, "noise", None)
+        self.model, self.loss, self.sampler, self.schedule = model, loss, sampler, schedule
+        self.draws = MemoryDraws() if draws is None else draws
+        self.number = (noise.chain if noise else 0) if chain is None else chain
+        check_count("chain", self.number, at_least=0)
+        self.accumulate = check_count("accumulate", accumulate, at_least=1)
+        self.clip, self.progress = clip, progress
+        self._device = None if device is None else torch.device(device)
+        self._autocast = autocast
+        self._feed = None if data is None else Feed(data, generators)
+        self._generators = list(generators) if self._feed is None else self._feed.generators
+        self._evaluate = torch.compile(self._losses) if compile else self._losses
+        self._callbacks = [_listed(on_step), _listed(on_draw), _listed(on_cycle_end)]
+        every = max(1, schedule.steps // 100) if checkpoint_every is None else checkpoint_every
+        self._checkpoint_every = check_count("checkpoint_every", every, at_least=1)
+        folder = Path(checkpoints) if checkpoints is not None else None
+        if folder is None and isinstance(self.draws, DrawStore):
+            folder = self.draws.path
+        self._folder = folder
+        self._checkpoints = None
+        if folder is not None:
+            self._checkpoints = Checkpoints(folder / "checkpoints", f"{self.number:04d}")
+        self._trained = self._trained_parameters()
+
+    def run(self, resume: bool = False) -> Draws:
+        """Take all steps of the schedule, and return the draws.
+
+        With `resume` it goes on from the last checkpoint, or begins where there is none; without
+        it, a chain that has begun already is refused.
+        """
+        self._claim()
+        try:
+            first = self._restore() if resume else None
+            self._run_from(self._begin(resume) if first is None else first)
+        finally:
+            if isinstance(self.draws, DrawStore):
+                self.draws.close()
+        return self.draws
+
+    def _run_from(self, first: int) -> None:
+        steps = self.schedule.steps
+        log_path = None
+        if self._folder is not None:
+            log_path = self._folder / "logs" / f"{self.number:04d}.jsonl"
+        log, log_every = ScalarLog(log_path, first), max(1, steps // 1000)
+        cycles = self.schedule.total_cycles
+        display = Display(f"chain {self.number}", steps, cycles, first, self.progress)
+        kept = sum(draw.step < first for draw in self.draws.of_chain(self.number))
+        self.model.train()
+        try:
+            with display:
+                for step in range(first, steps):
+                    moment = self._step(step)
+                    kept += moment.tick.collect
+                    display.update(moment.tick, moment.lr, moment.temperature, moment.loss, kept)
+                    if (step + 1) % log_every == 0:
+                        log.write(_row(moment, kept))
+                    if (step + 1) % self._checkpoint_every == 0 or step + 1 == steps:
+                        self._check_weights(moment.tick, moment.lr)
+                        self._save(step + 1)
+                        log.flush()
+        finally:
+            log.close()
+
+    def config(self) -> dict[str, Any]:
+        """What must be the same for a run to go on, as plain values."""
+        return {
+            "schedule": repr(self.schedule),
+            **describe_sampler(self.sampler),
+            "model": describe_tensors(tensors_of(self.model)),
+            "data": None if self._feed is None else describe_loader(self._feed.loader),
+            "accumulate": self.accumulate,
+            "clip": self.clip,
+            "autocast": str(self._autocast),
+        }
+
+    # One step
+
+    def _step(self, step: int) -> Moment:
+        tick = self.schedule.apply(self.sampler, step)
+        group = self.sampler.param_groups[0]
+        lr, temperature = float(group["lr"]), float(group.get("temperature", 0.0))
+        losses = self._gradients()
+        loss = losses.mean().item()
+        if not losses.isfinite().all():
+            bad = (~losses.isfinite()).reshape(-1).nonzero().flatten().tolist()
+            raise self._diverged("the loss", tick, lr, bad)
+        if self.clip is not None:
+            self._clip_gradients(self.clip)
+        self.sampler.step()
+        moment = Moment(self, tick, loss, lr, temperature)
+        on_step, on_draw, on_cycle_end = self._callbacks
+        for call in on_step:
+            call(moment)
+        if tick.collect:
+            self._keep(tick, lr)
+            for call in on_draw:
+                call(moment)
+        if on_cycle_end and self._ends_cycle(tick):
+            for call in on_cycle_end:
+                call(moment)
+        return moment
+
+    def _gradients(self) -> Tensor:
+        """Accumulate the gradients of one step; the loss of each chain."""
+        self.sampler.zero_grad()
+        total: Tensor | None = None
+        for _ in range(self.accumulate):
+            batch = None if self._feed is None else self._feed.next()
+            if self._device is not None:
+                batch = pytree.tree_map_only(Tensor, lambda x: x.to(self._device), batch)
+            losses = self._evaluate(batch) / self.accumulate
+            losses.sum().backward()
+            total = losses.detach() if total is None else total + losses.detach()
+        assert total is not None  # noqa: S101  (accumulate is at least 1)
+        return total
+
+    def _losses(self, batch: Any) -> Tensor:
+        """The loss of each chain: summed, never averaged, before the backward pass."""
+        mixed: Any = nullcontext()
+        if self._autocast is not None:
+            kind = next(self.model.parameters()).device.type
+            mixed = torch.autocast(kind, dtype=self._autocast)
+        with mixed:
+            if isinstance(self.model, Stack):
+                return self.model.per_chain(self._loss_of, batch)
+            return self._loss_of(self.model, batch)
+
+    def _loss_of(self, model: Callable[..., Tensor], batch: Any) -> Tensor:
+        if self.loss is None:
+            return model()
+        if isinstance(batch, (tuple, list)) and len(batch) == 2:
+            return self.loss(model(batch[0]), batch[1])
+        return self.loss(model, batch)
+
+    def _clip_gradients(self, bound: float) -> None:
+        gradients = [param.grad for param in self._trained if param.grad is not None]
+        if not isinstance(self.model, Stack):
+            nn.utils.clip_grads_with_norm_(self._trained, bound, nn.utils.get_total_norm(gradients))
+            return
+        squares = [gradient.flatten(1).square().sum(1) for gradient in gradients]
+        norms = torch.stack(squares).sum(0).sqrt()
+        shares = (bound / (norms + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(shares.view(-1, *[1] * (gradient.ndim - 1)))
+
+    def _ends_cycle(self, tick: Tick) -> bool:
+        following = tick.step + 1
+        return following == self.schedule.steps or self.schedule(following).cycle != tick.cycle
+
+    # What is kept
+
+    def _keep(self, tick: Tick, lr: float) -> None:
+        self._check_weights(tick, lr)
+        if not isinstance(self.model, Stack):
+            self.draws.append(self.model, tick, chain=self.number)
+            return
+        for offset, tensors in enumerate(self.model.chain_tensors()):
+            self.draws.append(tensors, tick, chain=self.number + offset)
+
+    def _check_weights(self, tick: Tick, lr: float) -> None:
+        """Refuse to keep weights that are not finite."""
+        for param in self._trained:
+            if not param.isfinite().all():
+                bad = [0]
+                if isinstance(self.model, Stack):
+                    rows = ~param.isfinite().flatten(1).all(1)
+                    bad = rows.nonzero().flatten().tolist()
+                raise self._diverged("a weight", tick, lr, bad)
+
+    def _diverged(self, what: str, tick: Tick, lr: float, offsets: list[int]) -> Diverged:
+        checkpoint = None
+        if self._checkpoints is not None and self._checkpoints.exist():
+            checkpoint = self._checkpoints.newest
+        chains = [self.number + offset for offset in offsets]
+        return Diverged(what, tick, lr, chains, checkpoint)
+
+    # Begin and resume
+
+    def _trained_parameters(self) -> list[nn.Parameter]:
+        trained = [param for param in self.model.parameters() if param.requires_grad]
+        if not trained:
+            raise ValueError("model has no trainable parameter: nothing to sample")
+        held = {id(param) for group in self.sampler.param_groups for param in group["params"]}
+        if not any(id(param) in held for param in trained):
+            raise ValueError(
+                "sampler holds none of the model's parameters: make it with model.parameters(), "
+                "after stacking"
+            )
+        return trained
+
+    def _claim(self) -> None:
+        if isinstance(self.draws, DrawStore):
+            self.draws.provenance = {**self.config(), **self.draws.provenance}
+            for chain in self._numbers:
+                self.draws.claim(chain)
+
+    @property
+    def _numbers(self) -> range:
+        """Numbers of the chains that this runs: one, or those of a stack."""
+        count = self.model.chains if isinstance(self.model, Stack) else 1
+        return range(self.number, self.number + count)
+
+    def _begin(self, resume: bool) -> int:
+        begun = any(chain in self.draws.chains for chain in self._numbers)
+        if not resume and (begun or (self._checkpoints is not None and self._checkpoints.exist())):
+            raise ValueError(
+                f"chain {self.number} has begun already: run(resume=True) goes on with it, another "
+                "chain number or store begins a new one"
+            )
+        self._save(0)
+        return 0
+
+    def _restore(self) -> int | None:
+        """Go back to the last checkpoint; its step, or None if there is none."""
+        if self._checkpoints is None:
+            raise ValueError(
+                "resume needs checkpoints: keep the draws in a DrawStore, or give checkpoints="
+            )
+        state = next(self._checkpoints.load_all(), None)
+        if state is None:
+            return None
+        check_same(state["config"], self.config())
+        self.model.load_state_dict(state["model"])
+        self.sampler.load_state_dict(state["sampler"])
+        if self._feed is not None:
+            self._feed.load_state_dict(state["feed"])
+        restore_random_state(state["random"], self._generators)
+        return state["step"]
+
+    def _save(self, step: int) -> None:
+        if self._checkpoints is None:
+            return
+        self._checkpoints.save(
+            {
+                "step": step,
+                "config": self.config(),
+                "model": tensors_of(self.model),
+                "sampler": self.sampler.state_dict(),
+                "feed": None if self._feed is None else self._feed.state_dict(),
+                "random": random_state(self._generators),
+            }
+        )
+
+
+def _listed(callbacks: Callback | Sequence[Callback]) -> list[Callback]:
+    return [callbacks] if callable(callbacks) else list(callbacks)
+
+
+def _row(moment: Moment, draws: int) -> dict[str, Any]:
+    tick = moment.tick
+    return {
+        "step": tick.step,
+        "cycle": tick.cycle,
+        "stage": tick.stage,
+        "lr": moment.lr,
+        "temperature": moment.temperature,
+        "loss": moment.loss,
+        "draws": draws,
+    }

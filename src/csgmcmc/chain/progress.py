@@ -1,0 +1,89 @@
+"""What a run shows while it goes: a bar on a terminal, else a line now and then."""
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from csgmcmc.schedules import Tick
+
+BAR_SECONDS = 0.1
+LINE_SECONDS = 30.0
+
+
+class Display:
+    """Shows cycle, stage, lr, temperature, loss, draws kept and time left.
+
+    Args:
+        title: name of the run.
+        steps: all steps of the run.
+        cycles: all cycles of the run.
+        first_step: where this run begins.
+        shown: False shows nothing.
+        console: where to; standard error by default.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        steps: int,
+        cycles: int,
+        first_step: int,
+        shown: bool = True,
+        console: Console | None = None,
+    ) -> None:
+        self._console = console or Console(stderr=True)
+        self._title, self._steps, self._cycles = title, steps, cycles
+        self._bar: Progress | None = None
+        self._wait = float("inf")
+        self._next = 0.0
+        self._first, self._began = first_step, time.monotonic()
+        if shown:
+            self._wait = BAR_SECONDS if self._console.is_terminal else LINE_SECONDS
+            self._next = self._began + (0 if self._console.is_terminal else LINE_SECONDS)
+        else:
+            self._next = float("inf")
+        if shown and self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[state]}"),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(title, total=steps, completed=first_step, state="")
+
+    def __enter__(self) -> "Display":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, tick: Tick, lr: float, temperature: float, loss: float, draws: int) -> None:
+        """Called at every step; mostly it is not yet time to show anything."""
+        now = time.monotonic()
+        last = tick.step + 1 == self._steps and self._wait < float("inf")
+        if now < self._next and not last:
+            return
+        self._next = now + self._wait
+        state = (
+            f"cycle {tick.cycle + 1}/{self._cycles} {tick.stage}, lr {lr:.3g}, "
+            f"T {temperature:.3g}, loss {loss:.4g}, {draws} draws"
+        )
+        if self._bar is not None:
+            self._bar.update(self._task, completed=tick.step + 1, state=state)
+            return
+        done = tick.step + 1 - self._first
+        left = (now - self._began) / done * (self._steps - tick.step - 1)
+        where = f"{self._title}: step {tick.step + 1}/{self._steps}"
+        self._console.print(f"{where}, {state}, {left:.0f} s left", highlight=False, soft_wrap=True)

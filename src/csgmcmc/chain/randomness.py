@@ -1,0 +1,47 @@
+"""The random state of everything but the sampler's noise: data order, augmentation, dropout.
+
+Those draw from the global generators of torch, numpy and Python, and from the generators of the
+data loader. A checkpoint holds the state of them all, so that a resumed run goes on exactly.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+Generator = torch.Generator | np.random.Generator
+
+
+def random_state(generators: Sequence[Generator]) -> dict[str, Any]:
+    """The state of the global generators and of `generators`, as tensors and plain values."""
+    _, key, *rest = np.random.get_state()  # noqa: NPY002  (users' transforms draw from it)
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        "python": random.getstate(),
+        "numpy": [torch.from_numpy(np.asarray(key, dtype=np.int64)), *rest],
+        "generators": [_state_of(generator) for generator in generators],
+    }
+
+
+def restore_random_state(state: dict[str, Any], generators: Sequence[Generator]) -> None:
+    """Set all generators to where they were when `state` was taken."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"]:
+        torch.cuda.set_rng_state_all(state["cuda"])
+    random.setstate(state["python"])
+    key, *rest = state["numpy"]
+    np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    for generator, saved in zip(generators, state["generators"], strict=True):
+        if isinstance(generator, torch.Generator):
+            generator.set_state(saved)
+        else:
+            generator.bit_generator.state = saved
+
+
+def _state_of(generator: Generator) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    return generator.bit_generator.state

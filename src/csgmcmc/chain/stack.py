@@ -1,0 +1,120 @@
+"""Many chains in one module: every parameter carries a leading chain dimension.
+
+The forward pass is vmapped over that dimension, so that the same samplers, schedules and loop run
+all chains at once. The losses are one for each chain and are *summed* before the backward pass: a
+mean would divide every gradient by the number of chains and sample the wrong law.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.utils import _pytree as pytree
+
+from csgmcmc.arguments import check_count
+
+
+class Stack(nn.Module):
+    """Chains of one architecture, stacked. Make it with `stack`.
+
+    Args:
+        models: one module for each chain, alike but for their values.
+        separate_batches: deal each batch of the data out to the chains, instead of giving all of
+            it to every chain. Sharing is cheaper for the data, and correlates the chains a little.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], *, separate_batches: bool = False) -> None:
+        super().__init__()
+        self.chains = len(models)
+        self.separate_batches = separate_batches
+        self.inner = copy.deepcopy(models[0])
+        with torch.no_grad():
+            _stack_into(self.inner, models)
+
+    def forward(self, *inputs: Any) -> Any:
+        """Outputs of all chains, with a leading chain dimension; every chain gets all `inputs`."""
+        return self._vmapped(lambda model, *shared: model(*shared), inputs, in_dims=None)
+
+    def per_chain(self, function: Callable[..., Tensor], batch: Any) -> Tensor:
+        """`function(model, batch)` for each chain, `model` being that chain's own."""
+        if batch is None:
+            return self._vmapped(lambda model: function(model, None), (), in_dims=None)
+        if self.separate_batches:
+            dealt = pytree.tree_map_only(Tensor, self._deal, batch)
+            return self._vmapped(function, (dealt,), in_dims=0)
+        return self._vmapped(function, (batch,), in_dims=None)
+
+    def chain_tensors(self) -> list[dict[str, Tensor]]:
+        """Parameters and buffers of each chain, under the names of the single model."""
+        state = self.inner.state_dict()
+        return [
+            {name: value[chain] for name, value in state.items()} for chain in range(self.chains)
+        ]
+
+    def _vmapped(self, function: Callable[..., Any], inputs: tuple, in_dims: int | None) -> Any:
+        def one(params: dict[str, Any], buffers: dict[str, Any], *args: Any) -> Any:
+            def model(*inner_inputs: Any) -> Any:
+                return functional_call(self.inner, (params, buffers), inner_inputs)
+
+            return function(model, *args)
+
+        dims = (0, 0, *([in_dims] * len(inputs)))
+        params, buffers = dict(self.inner.named_parameters()), dict(self.inner.named_buffers())
+        return vmap(one, in_dims=dims, randomness="different")(params, buffers, *inputs)
+
+    def _deal(self, tensor: Tensor) -> Tensor:
+        if len(tensor) % self.chains:
+            raise ValueError(
+                f"a batch of {len(tensor)} cannot be dealt out to {self.chains} chains: make the "
+                "batch size a multiple of the number of chains, and drop_last=True"
+            )
+        return tensor.unflatten(0, (self.chains, -1))
+
+
+def stack(
+    model: nn.Module | Sequence[nn.Module] | Callable[[], nn.Module],
+    chains: int | None = None,
+    *,
+    separate_batches: bool = False,
+) -> Stack:
+    """Stack chains of a model.
+
+    Args:
+        model: a function that makes a model, called once for each chain, so that each starts from
+            weights of its own; or the models themselves; or one model, from whose weights all
+            chains start.
+        chains: number of chains; not needed with a list of models.
+        separate_batches: deal each batch out to the chains, instead of sharing it.
+    """
+    if isinstance(model, Sequence) and not isinstance(model, nn.Module):
+        models = list(model)
+    else:
+        count = check_count("chains", chains, at_least=1)
+        models = (
+            [model] * count if isinstance(model, nn.Module) else [model() for _ in range(count)]
+        )
+    check_count("number of models", len(models), at_least=1)
+    return Stack(models, separate_batches=separate_batches)
+
+
+def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:
+    """Replace each tensor of `target` by those of all `models`, stacked; ties stay ties."""
+    for kind in ("_parameters", "_buffers"):
+        made: dict[int, Any] = {}
+        originals = []  # kept alive, so that no id is used twice
+        for place, module in target.named_modules():
+            for name, value in getattr(module, kind).items():
+                if value is None:
+                    continue
+                if id(value) not in made:
+                    stacked = torch.stack(
+                        [getattr(model.get_submodule(place), name).detach() for model in models]
+                    )
+                    if kind == "_parameters":
+                        stacked = nn.Parameter(stacked, requires_grad=value.requires_grad)
+                    made[id(value)] = stacked
+                    originals.append(value)
+                getattr(module, kind)[name] = made[id(value)]

@@ -1,0 +1,326 @@
+import io
+import math
+import os
+import shutil
+import subprocess
+import warnings
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
+
+from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, Diverged, DrawStore, Tick
+from csgmcmc.chain import read_scalars
+from csgmcmc.chain.progress import Display
+from csgmcmc.draws import ClaimedError, StoreError, StoreWarning
+from tests.chain.support import Noisy, make_chain
+from tests.support import HESSIAN, MODE, assert_law, eigen_covariance, same_bits
+
+
+class Quadratic(nn.Module):
+    """Many chains of one density in one parameter: U summed over them is a sum over chains."""
+
+    def __init__(self, chains: int) -> None:
+        super().__init__()
+        self.points = nn.Parameter(MODE.repeat(chains, 1))
+
+    def forward(self) -> torch.Tensor:
+        offsets = self.points - MODE
+        return ((offsets @ HESSIAN) * offsets).sum() / 2
+
+
+def test_a_density_has_the_exact_law():
+    model = Quadratic(20_000)
+    sampler = SGHMC(model.parameters(), lr=0.2, num_data=1, seed=2)
+    chain = Chain(model, None, None, sampler, Constant(300, draws=1), progress=False)
+    (draw,) = chain.run()
+    covariance = eigen_covariance(lambda c: SGHMC.stationary_variance(c, lr=0.2, num_data=1))
+    assert_law(draw.tensors()["points"], covariance)
+
+
+def hand_written(loader, steps, schedule, **options):
+    """The loop that users write."""
+    torch.manual_seed(5)
+    model = nn.Linear(6, 2)
+    sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, seed=3, **options)
+    step = 0
+    while step < steps:
+        for inputs, labels in loader:
+            if step == steps:
+                break
+            schedule.apply(sampler, step)
+            sampler.zero_grad()
+            cross_entropy(model(inputs), labels).backward()
+            sampler.step()
+            step += 1
+    return model
+
+
+def linear_chain(loader, schedule, loss=cross_entropy, **options):
+    torch.manual_seed(5)
+    model = nn.Linear(6, 2)
+    sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, seed=3)
+    return Chain(model, loss, loader, sampler, schedule, **{"progress": False, **options})
+
+
+def plain_data(count=40):
+    data = Noisy(count)
+    return TensorDataset(data.inputs, data.labels)
+
+
+def test_it_is_the_hand_written_loop():
+    schedule = Cyclical(33, cycles=3, exploration=0.5, every=1)
+    loader = DataLoader(plain_data(), batch_size=8)
+    chain = linear_chain(loader, schedule)
+    chain.run()
+    assert same_bits(chain.model, hand_written(loader, 33, schedule))
+
+
+def test_accumulated_batches_are_one_large_batch():
+    schedule = Constant(10)
+    large = linear_chain(DataLoader(plain_data(), batch_size=20), schedule)
+    small = linear_chain(DataLoader(plain_data(), batch_size=5), schedule, accumulate=4)
+    large.run()
+    small.run()
+    torch.testing.assert_close(small.model.state_dict(), large.model.state_dict())
+
+
+def test_any_other_batch_goes_to_the_loss_with_the_model():
+    pairs = [(torch.randn(4, 6), torch.tensor([0, 1, 0, 1])) for _ in range(3)]
+    batches = [{"x": inputs, "y": labels} for inputs, labels in pairs]
+    by_pair = linear_chain(pairs, Constant(6))
+    by_dict = linear_chain(
+        batches, Constant(6), lambda model, b: cross_entropy(model(b["x"]), b["y"])
+    )
+    by_pair.run()
+    by_dict.run()
+    assert same_bits(by_pair.model, by_dict.model)
+
+
+def test_clipping_bounds_the_gradient():
+    norms = []
+
+    def look(moment):
+        grads = [p.grad for p in moment.chain.model.parameters()]
+        norms.append(float(nn.utils.get_total_norm(grads)))
+
+    linear_chain(DataLoader(plain_data(), batch_size=8), Constant(5), clip=0.1, on_step=look).run()
+    assert norms == pytest.approx([0.1] * 5, rel=1e-3)
+
+
+def test_callbacks_see_every_step_draw_and_cycle_end():
+    seen = {"step": [], "lr": [], "draw": [], "cycle": []}
+    schedule = Cyclical(20, cycles=2, exploration=0.5, samples_per_cycle=2)
+    linear_chain(
+        DataLoader(plain_data(), batch_size=8),
+        schedule,
+        on_step=[lambda m: seen["step"].append(m.tick.step), lambda m: seen["lr"].append(m.lr)],
+        on_draw=lambda m: seen["draw"].append((m.tick.step, len(m.chain.draws))),
+        on_cycle_end=lambda m: seen["cycle"].append(m.tick.cycle),
+    ).run()
+    assert seen["step"] == list(range(20))
+    assert seen["lr"] == [pytest.approx(0.1 * schedule(step).lr_scale) for step in range(20)]
+    collected = [tick.step for tick in map(schedule, range(20)) if tick.collect]
+    assert seen["draw"] == list(zip(collected, [1, 2, 3, 4], strict=True))
+    assert seen["cycle"] == [0, 1]
+
+
+def test_a_loss_that_is_not_finite_stops_the_chain_and_loses_nothing(tmp_path):
+    def explode(moment):
+        if moment.tick.step == 33:
+            with torch.no_grad():
+                next(moment.chain.model.parameters()).fill_(math.inf)
+
+    with pytest.raises(Diverged, match=r"chain 0 diverged: the loss is not finite at step 34") as e:
+        make_chain(tmp_path, on_step=explode).run()
+    message = str(e.value)
+    assert "cycle 0, sample, lr" in message
+    assert "Lower lr" in message
+    assert f"last good checkpoint is {tmp_path / 'checkpoints' / '0000.pt'}" in message
+    assert e.value.tick.step == 34
+    draws = DrawStore(tmp_path)
+    assert [draw.step for draw in draws] == [24, 29]
+    assert draws.verify() == []
+    state = torch.load(tmp_path / "checkpoints" / "0000.pt", weights_only=True)
+    assert state["step"] == 28
+    assert all(value.isfinite().all() for value in state["model"].values())
+    make_chain(tmp_path).run(resume=True)
+    assert len(DrawStore(tmp_path)) == 12
+
+
+def test_weights_that_are_not_finite_are_never_kept(tmp_path):
+    """A weight can be lost while the loss still looks well."""
+
+    class Spare(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = nn.Linear(6, 2), nn.Parameter(torch.zeros(1))
+
+        def forward(self, inputs):
+            return self.used(inputs)
+
+    model = Spare()
+    model.spare.data.fill_(math.nan)
+    sampler = SGLD(model.parameters(), lr=0.1, num_data=40)
+    loader = DataLoader(plain_data(), batch_size=8)
+    chain = Chain(
+        model, cross_entropy, loader, sampler, Constant(9, every=1), DrawStore(tmp_path),
+        progress=False,
+    )  # fmt: skip
+    with pytest.raises(Diverged, match="a weight is not finite at step 0"):
+        chain.run()
+    assert len(DrawStore(tmp_path)) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: linear_chain([], Constant(3)).run(), "data is empty"),
+        (lambda: linear_chain(None, Constant(3)), "loss and data go together"),
+        (lambda: linear_chain([1], Constant(3), accumulate=0), "accumulate must be at least 1"),
+        (lambda: linear_chain([1], Constant(3), clip=0), "clip must be above 0, got 0"),
+        (lambda: linear_chain([1], Constant(3), checkpoint_every=0), "checkpoint_every"),
+        (lambda: linear_chain([1], Constant(3), chain=-1), "chain must be at least 0"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_nothing_to_train_is_refused():
+    model = nn.Linear(2, 2).requires_grad_(False)
+    sampler = SGLD([torch.zeros(1)], lr=0.1, num_data=1)
+    with pytest.raises(ValueError, match="no trainable parameter"):
+        Chain(model, cross_entropy, [], sampler, Constant(3))
+    with pytest.raises(ValueError, match="none of the model's parameters"):
+        Chain(nn.Linear(2, 2), cross_entropy, [], sampler, Constant(3))
+
+
+def test_two_runs_of_one_chain_at_once_are_refused(tmp_path):
+    store = DrawStore(tmp_path)
+    store.claim(0)
+    with pytest.raises(ClaimedError):
+        make_chain(tmp_path).run()
+
+
+def test_chains_of_one_store_have_the_samplers_number(tmp_path):
+    for number in (0, 3):
+        torch.manual_seed(5)
+        model = nn.Linear(6, 2)
+        sampler = SGLD(model.parameters(), lr=0.1, num_data=40, seed=1, chain=number)
+        loader = DataLoader(plain_data(), batch_size=8)
+        schedule = Constant(10, draws=2)
+        Chain(
+            model, cross_entropy, loader, sampler, schedule, DrawStore(tmp_path), progress=False
+        ).run()
+    assert DrawStore(tmp_path).chains == [0, 3]
+    provenance = DrawStore(tmp_path).headers()[3]["provenance"]
+    assert provenance["sampler"] == "SGLD"
+    assert "Constant(steps=10" in provenance["schedule"]
+
+
+def test_a_plain_torch_optimizer_runs_too():
+    model = nn.Linear(6, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = Cyclical(20, cycles=2, samples_per_cycle=1)
+    loader = DataLoader(plain_data(), batch_size=8)
+    assert len(Chain(model, cross_entropy, loader, optimizer, schedule, progress=False).run()) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own
+def test_compile_gives_the_same_run():
+    schedule = Constant(5)
+    loader = DataLoader(plain_data(), batch_size=8)
+    eager, compiled = linear_chain(loader, schedule), linear_chain(loader, schedule, compile=True)
+    eager.run()
+    compiled.run()
+    torch.testing.assert_close(eager.model.state_dict(), compiled.model.state_dict())
+
+
+def test_autocast_and_device_reach_the_model():
+    seen = []
+
+    def loss(outputs, labels):
+        seen.append(outputs.dtype)
+        return cross_entropy(outputs.float(), labels)
+
+    loader = DataLoader(plain_data(), batch_size=8)
+    chain = linear_chain(loader, Constant(1), loss, autocast=torch.float16, device="cpu")
+    chain.run()
+    assert seen == [torch.float16]
+
+
+def test_scalars_are_logged_and_survive_a_resume(tmp_path):
+    class Stop(Exception):  # noqa: N818
+        pass
+
+    def stop(moment):
+        if moment.tick.step == 70:
+            raise Stop
+
+    with pytest.raises(Stop):
+        make_chain(tmp_path, on_step=stop).run()
+    make_chain(tmp_path).run(resume=True)
+    scalars = read_scalars(tmp_path / "logs" / "0000.jsonl")
+    assert scalars["step"].tolist() == list(range(120))
+    assert scalars["draws"][-1] == 12
+    assert scalars["lr"][0] == pytest.approx(0.1)
+    assert set(scalars["stage"]) == {"explore", "sample"}
+    assert list((tmp_path / "logs" / "0000").glob("events.out.tfevents.*"))  # TensorBoard's
+
+
+def test_progress_is_a_line_now_and_then_without_a_terminal(monkeypatch):
+    monkeypatch.setattr("csgmcmc.chain.progress.LINE_SECONDS", 0.0)
+    output = io.StringIO()
+    display = Display("chain 3", 10, 2, 0, console=Console(file=output))
+    with display:
+        tick = Tick(4, 1, "sample", 0.5, 1.0, collect=True)
+        display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)
+    for words in ("chain 3: step 5/10", "cycle 2/2 sample", "lr 0.05", "7 draws", "s left"):
+        assert words in output.getvalue()
+
+
+def test_progress_is_a_bar_on_a_terminal_and_nothing_when_off():
+    tick = Tick(9, 1, "sample", 0.5, 1.0, collect=True)
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=150)
+    with Display("chain 3", 10, 2, 0, console=console) as display:
+        display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)
+    assert "7 draws" in output.getvalue()
+    silent = io.StringIO()
+    with Display("x", 10, 2, 0, shown=False, console=Console(file=silent)) as display:
+        display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)
+    assert silent.getvalue() == ""
+
+
+@pytest.mark.parametrize("size", ["160k", "300k"])
+def test_a_full_disk_stops_the_run_and_resume_goes_on(tmp_path, size):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system takes root")
+    (tmp_path / "small").mkdir()
+    where = str(tmp_path / "small")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", where]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        ballast = tmp_path / "small" / "ballast"
+        free = int(size[:-1]) * 1024 - 110_000
+        ballast.write_bytes(b"x" * max(free, 0))
+        with pytest.raises(StoreError, match="the disk is full"):
+            make_chain(tmp_path / "small" / "store").run()
+        ballast.unlink()
+        subprocess.run(["mount", "-o", "remount,size=2m", where], check=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StoreWarning)
+            make_chain(tmp_path / "small" / "store").run(resume=True)
+            store = DrawStore(tmp_path / "small" / "store")
+        assert len(store) == 12
+        assert store.verify() == []
+    finally:
+        subprocess.run(["umount", "--lazy", where], check=True)

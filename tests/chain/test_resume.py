@@ -1,0 +1,288 @@
+"""After any stop a chain goes on bit for bit: zero draws lost, zero doubled, all equal."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from csgmcmc import SGHMC, SGLD, Constant, Cyclical, DrawStore, MemoryDraws
+from csgmcmc.chain import Chain, MismatchError
+from csgmcmc.draws import StoreWarning
+from tests.chain import support
+from tests.chain.support import Noisy, make_chain
+
+
+class Stopped(Exception):  # noqa: N818
+    pass
+
+
+def stop_at(step):
+    def call(moment):
+        if moment.tick.step == step:
+            raise Stopped
+
+    return call
+
+
+def assert_same_runs(one: Path, other: Path) -> None:
+    first, second = DrawStore(one), DrawStore(other)
+    assert [(d.chain, d.step, d.cycle) for d in first] == [
+        (d.chain, d.step, d.cycle) for d in second
+    ]
+    for left, right in zip(first, second, strict=True):
+        assert left == right
+        ours, theirs = left.tensors(), right.tensors()
+        assert ours.keys() == theirs.keys()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    states = [
+        torch.load(path / "checkpoints" / "0000.pt", weights_only=True) for path in (one, other)
+    ]
+    assert states[0]["step"] == states[1]["step"]
+    for part in ("model", "sampler", "random", "feed"):
+        assert _flat(states[0][part]) == _flat(states[1][part]), part
+
+
+def _flat(value):
+    """Nested tensors as something that == can compare."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {name: _flat(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_flat(inner) for inner in value]
+    return value
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """An uninterrupted run."""
+    torch.set_num_threads(1)
+    path = tmp_path_factory.mktemp("whole")
+    draws = make_chain(path).run()
+    assert len(draws) == 12
+    return path
+
+
+@pytest.mark.parametrize("stop", [0, 1, 6, 7, 39, 40, 61, 118, 119])
+def test_stopped_at_any_step_it_goes_on_bit_for_bit(whole, tmp_path, stop):
+    with pytest.raises(Stopped):
+        make_chain(tmp_path, on_step=stop_at(stop)).run()
+    random.seed(4)  # what the global generators do meanwhile must not matter
+    np.random.seed(5)  # noqa: NPY002
+    chain = make_chain(tmp_path)
+    torch.manual_seed(99)
+    chain.run(resume=True)
+    assert_same_runs(whole, tmp_path)
+
+
+def test_stopped_again_and_again(whole, tmp_path):
+    for stop in (3, 20, 21, 64, 90):
+        with pytest.raises(Stopped):
+            make_chain(tmp_path, on_step=stop_at(stop)).run(resume=True)
+    make_chain(tmp_path).run(resume=True)
+    make_chain(tmp_path).run(resume=True)  # nothing left to do
+    assert_same_runs(whole, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "make_loader",
+    [
+        lambda: DataLoader(Noisy(), batch_size=8, shuffle=True, num_workers=2),
+        lambda: DataLoader(
+            Noisy(), batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(8)
+        ),
+        lambda: StatefulDataLoader(Noisy(), batch_size=8, shuffle=True),
+        lambda: StatefulDataLoader(Noisy(), batch_size=8, shuffle=True, num_workers=1),
+        lambda: [(torch.randn(4, 6), torch.tensor([0, 1, 0, 1])) for _ in range(3)],
+    ],
+    ids=["workers", "generator", "stateful", "stateful workers", "list"],
+)
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata calls it
+def test_any_loader_goes_on_bit_for_bit(make_loader, tmp_path):
+    """Order, position and random transforms, also those in worker processes."""
+    torch.manual_seed(0)
+    for name, stops in (("whole", []), ("cut", [17, 33])):
+        for stop in stops:
+            torch.manual_seed(0)
+            with pytest.raises(Stopped):
+                make_chain(
+                    tmp_path / name, loader=make_loader(), steps=48, on_step=stop_at(stop)
+                ).run(resume=True)
+        torch.manual_seed(0)
+        make_chain(tmp_path / name, loader=make_loader(), steps=48).run(resume=True)
+    assert_same_runs(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_generators_of_transforms_are_saved(tmp_path):
+    class Augmented(Noisy):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.Generator().manual_seed(1), np.random.default_rng(2)
+
+        def __getitem__(self, index):
+            scale = 1 + 0.1 * torch.rand((), generator=self.first) + 0.1 * self.second.random()
+            return self.inputs[index] * scale, self.labels[index]
+
+    def run(path, **options):
+        data = Augmented()
+        loader = DataLoader(data, batch_size=8, shuffle=True)
+        generators = [data.first, data.second]
+        make_chain(path, loader=loader, steps=48, generators=generators, **options).run(resume=True)
+
+    run(tmp_path / "whole")
+    with pytest.raises(Stopped):
+        run(tmp_path / "cut", on_step=stop_at(30))
+    run(tmp_path / "cut")
+    assert_same_runs(tmp_path / "whole", tmp_path / "cut")
+
+
+def kill_again_and_again(path: Path, kills: int, seed: int) -> int:
+    """Run in a process and kill it at random moments, `kills` times or until it gets through."""
+    moments = random.Random(seed)  # noqa: S311
+    done = 0
+    command = [sys.executable, support.__file__, str(path), "0.05"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    while done < kills:
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        manifest, began = path / "chains" / "0000.manifest", time.monotonic()
+        while process.poll() is None and not manifest.exists():
+            time.sleep(0.01)
+        # The start of Python and torch takes some seconds of the process's life.
+        time.sleep(moments.uniform(0.0, 1.0) + (2.0 if done else 0.0))
+        process.send_signal(signal.SIGKILL)
+        output, _ = process.communicate()
+        assert process.returncode in (-signal.SIGKILL, 0), output.decode()
+        done += 1
+        if process.returncode == 0:
+            break
+        assert time.monotonic() - began < 60
+    return done
+
+
+def finish_and_compare(path: Path, whole: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)  # files that a kill left over are named
+        make_chain(path).run(resume=True)
+        assert_same_runs(whole, path)
+
+
+def test_killed_processes_lose_nothing(whole, tmp_path):
+    kill_again_and_again(tmp_path / "run", kills=3, seed=1)
+    finish_and_compare(tmp_path / "run", whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_many_killed_processes_lose_nothing(whole, tmp_path, seed):
+    """With the ten seeds, at least 50 kills."""
+    killed, attempt = 0, 0
+    while killed < 6:
+        path = tmp_path / f"run{attempt}"
+        killed += kill_again_and_again(path, kills=6 - killed, seed=100 * seed + attempt)
+        finish_and_compare(path, whole)
+        attempt += 1
+
+
+def other(**changes):
+    """A chain that differs in one thing from the one that the checkpoint is of."""
+
+    def make(path):
+        chain = make_chain(path)
+        for name, value in changes.items():
+            setattr(chain, name, value)
+        return chain
+
+    return make
+
+
+def with_sampler(**options):
+    def make(path):
+        chain = make_chain(path)
+        options_now = {"lr": 0.1, "num_data": 40, "momentum": 0.8, **options}
+        sampler = SGHMC(chain.model.parameters(), **options_now)
+        loader = DataLoader(Noisy(), batch_size=8, shuffle=True)
+        return Chain(chain.model, chain.loss, loader, sampler, chain.schedule, chain.draws)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (other(accumulate=2), "accumulate was 1 .* is 2 now"),
+        (other(clip=3.0), r"clip was None .* is 3\.0 now"),
+        (other(schedule=Constant(120, every=1)), "schedule was Cyclical.* is Constant"),
+        (with_sampler(lr=0.2), r"groups\.0\.initial_lr was 0\.1 .* is 0\.2"),
+        (with_sampler(num_data=41), r"groups\.0\.num_data was 40 .* is 41"),
+        (lambda p: make_chain(p, loader=DataLoader(Noisy(39), batch_size=8)), "examples was 40"),
+        (lambda p: make_chain(p, loader=DataLoader(Noisy(), batch_size=4)), "data.batches was 5"),
+    ],
+)
+def test_a_run_that_no_longer_matches_is_refused_and_nothing_is_touched(
+    whole, tmp_path, make, words
+):
+    with pytest.raises(Stopped):
+        make_chain(tmp_path, on_step=stop_at(60)).run()
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.suffix != ".lock"}
+    with pytest.raises(MismatchError, match=f"cannot resume: .*{words}"):
+        make(tmp_path).run(resume=True)
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.suffix != ".lock"}
+    assert before == after
+
+
+def test_another_model_is_refused_by_name(tmp_path):
+    def chain(width):
+        model = torch.nn.Linear(6, width)
+        sampler = SGLD(model.parameters(), lr=0.1, num_data=40)
+        loader = DataLoader(Noisy(), batch_size=8)
+        loss = torch.nn.functional.cross_entropy
+        schedule = Cyclical(20, cycles=2, every=1)
+        return Chain(model, loss, loader, sampler, schedule, DrawStore(tmp_path), progress=False)
+
+    chain(2).run()
+    with pytest.raises(MismatchError, match=r"model\.weight was \(2, 6\).* is \(3, 6\)"):
+        chain(3).run(resume=True)
+
+
+def test_a_chain_that_has_begun_is_not_begun_again(whole):
+    with pytest.raises(ValueError, match=r"chain 0 has begun already: run\(resume=True\)"):
+        make_chain(whole).run()
+
+
+def test_resume_without_checkpoints_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="resume needs checkpoints"):
+        make_chain(tmp_path, draws=MemoryDraws()).run(resume=True)
+
+
+def test_draws_in_memory_can_have_checkpoints(tmp_path):
+    with pytest.raises(Stopped):
+        make_chain("", draws=MemoryDraws(), checkpoints=tmp_path, on_step=stop_at(60)).run()
+    draws = make_chain("", draws=MemoryDraws(), checkpoints=tmp_path).run(resume=True)
+    assert all(draw.step >= 56 for draw in draws)
+
+
+def test_persistent_workers_are_refused(tmp_path):
+    loader = DataLoader(Noisy(), batch_size=8, num_workers=1, persistent_workers=True)
+    with pytest.raises(ValueError, match="persistent_workers=False"):
+        make_chain(tmp_path, loader=loader)
+
+
+def test_a_missing_newest_checkpoint_falls_back_to_the_previous(whole, tmp_path):
+    """Killed between the two renames of a save."""
+    with pytest.raises(Stopped):
+        make_chain(tmp_path, on_step=stop_at(60)).run()
+    (tmp_path / "checkpoints" / "0000.pt").unlink()
+    make_chain(tmp_path).run(resume=True)
+    assert_same_runs(whole, tmp_path)
