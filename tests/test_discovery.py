@@ -26,8 +26,8 @@ class Steady(Constant):
 
 
 def test_what_is_there_is_found():
-    assert set(csgmcmc.samplers.discover()) == {"PSGLD", "SGHMC", "SGLD", "SGNHT"}
-    assert set(csgmcmc.schedules.discover()) == {
+    assert set(csgmcmc.samplers.discover()) >= {"PSGLD", "SGHMC", "SGLD", "SGNHT"}
+    assert set(csgmcmc.schedules.discover()) >= {
         "Constant",
         "Cyclical",
         "Decreasing",

@@ -24,7 +24,7 @@ def check_number(
     wanted = " and ".join(f"{words} {bound:g}" for bound, _, words in bounds if bound is not None)
     try:
         number = float(value)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ValueError(f"{name} must be a number, got {value!r}") from error
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {value!r}")

@@ -30,7 +30,7 @@ class Replayed(Noise):
         super().__init__(seed=1)
         self.chains, self.which = chains, which
 
-    def like(self, params):
+    def like(self, params, among=None):
         if self.which is None:
             return super().like(params)
         whole = super().like([torch.empty(self.chains, *p.shape, dtype=p.dtype) for p in params])

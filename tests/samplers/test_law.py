@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from csgmcmc import PSGLD, SGHMC, SGLD, Sampler
+from csgmcmc import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.samplers import discover
 from csgmcmc.targets import LogisticRegression
 from tests.support import (
@@ -93,6 +93,38 @@ def test_the_known_noise_of_sghmc(momentum, noise_estimate, lr):
     assert variance == pytest.approx(2 * (1 - momentum - noise_estimate) * lr / 10)
 
 
+def test_the_known_noise_of_psgld():
+    """sqrt(2 * lr * T * G / N) with a gradient of 3: V = 0.1 * 9, G = 1 / (1 + sqrt(V))."""
+    param = torch.zeros(400_000, dtype=torch.float64)
+    param.grad = torch.full_like(param, 3.0)
+    make(PSGLD, [param], alpha=0.9, eps=1.0).step()
+    preconditioner = 1 / (1 + 0.9**0.5)
+    moved = param + 0.1 * preconditioner * 3
+    expected = 2 * 0.1 * preconditioner / 10
+    assert float(moved.var()) == pytest.approx(expected, rel=SIGMAS * (2 / len(param)) ** 0.5)
+
+
+def test_the_known_noise_of_sgnht():
+    param = torch.zeros(400_000, dtype=torch.float64)
+    param.grad = torch.zeros_like(param)
+    make(SGNHT, [param], momentum=0.7).step()
+    expected = 2 * 0.3 * 0.1 / 10
+    assert float(param.var()) == pytest.approx(expected, rel=SIGMAS * (2 / len(param)) ** 0.5)
+
+
+def test_thermostat_with_strong_friction_has_the_right_law():
+    """Where the discrete factor 1 - xi / 2 is worth 25%."""
+    settings = {"lr": 0.02, "num_data": 4.0, "momentum": 0.5}
+    points = run_on_quadratic(SGNHT, steps=3000, chains=10_000, **settings)
+    posterior = torch.linalg.inv(HESSIAN) / settings["num_data"]
+    assert_law(points, posterior, SGNHT.law_tolerance)
+
+
+@pytest.mark.parametrize("sampler", [SGLD, SGHMC])
+def test_no_law_past_the_limit_of_stability(sampler):
+    assert sampler.stationary_variance(1.0, lr=5.0, num_data=10.0) == float("inf")
+
+
 @pytest.mark.parametrize(("lr", "temperature"), [(0.1, 1.0), (0.02, 0.25)])
 def test_the_known_noise_of_sgld(lr, temperature):
     chain = make(SGLD, [torch.zeros(1)], lr=lr, temperature=temperature)
@@ -152,39 +184,55 @@ def test_sgld_with_minibatch_noise_has_the_law_it_says():
 def test_thermostat_finds_the_minibatch_noise():
     """SGNHT is not told the gradient noise, and comes out at the posterior all the same."""
     settings = {"lr": 0.02, "num_data": 4.0}
-    thermostat = discover()["SGNHT"]
-    points = run_on_quadratic(
-        thermostat, steps=1500, chains=CHAINS, gradient_variance=2.0, **settings
-    )
-    exact = eigen_covariance(lambda c: thermostat.stationary_variance(c, **settings))
-    assert_law(points, exact, tolerance=2 * thermostat.law_tolerance)
+    points = run_on_quadratic(SGNHT, steps=1500, chains=CHAINS, gradient_variance=2.0, **settings)
+    exact = eigen_covariance(lambda c: SGNHT.stationary_variance(c, **settings))
+    assert_law(points, exact, tolerance=2 * SGNHT.law_tolerance)
     untold = eigen_covariance(
         lambda c: SGHMC.stationary_variance(c, gradient_variance=2.0, **settings)
     )
     assert (untold.diagonal() > 1.5 * exact.diagonal()).all()
 
 
-def test_frozen_preconditioner_makes_psgld_exact():
+@pytest.mark.parametrize("foreach", [False, True])
+def test_frozen_preconditioner_leaves_nothing_out(foreach):
     """adapt="cold": G stands still while sampling, so the law solves a Lyapunov equation."""
-    lr, num_data, eps = 0.1, 4.0, 0.5
+    lr, num_data, eps, alpha = 0.1, 4.0, 0.1, 0.9
     points = MODE + torch.zeros(CHAINS, 2, dtype=torch.float64)
-    chain = PSGLD([points], lr, num_data=num_data, eps=eps, adapt="cold", temperature=0, seed=4)
-    learned = torch.tensor([0.3, 1.2], dtype=torch.float64)
-    for _ in range(2000):  # exploration: the average settles at the squared gradient
+    options: Any = {"eps": eps, "alpha": alpha, "adapt": "cold", "foreach": foreach, "seed": 4}
+    chain = PSGLD([points], lr, num_data=num_data, temperature=0, **options)
+    learned = torch.tensor([0.7, 1.6], dtype=torch.float64)
+    for _ in range(300):  # exploration: the average settles at the squared gradient
         points.grad = learned.expand_as(points).clone()
         chain.step()
+    average = chain.state[points]["square_average"]
+    torch.testing.assert_close(average[0], learned.square())
+    frozen = average.clone()
     preconditioner = 1 / (learned + eps)
     points.copy_(MODE.expand_as(points))
     chain.param_groups[0]["temperature"] = 1.0
     for _ in range(STEPS):
         points.grad = (points - MODE) @ HESSIAN
         chain.step()
+    assert torch.equal(chain.state[points]["square_average"], frozen)
     contraction = torch.eye(2, dtype=torch.float64) - lr * preconditioner.diag() @ HESSIAN
     added = (2 * lr / num_data * preconditioner).diag()
     covariance = added.clone()
     for _ in range(2000):
         covariance = contraction @ covariance @ contraction.T + added
     assert_law(points, covariance)
+
+
+def test_frozen_preconditioner_begins_with_the_first_gradient():
+    """Asked about before the first step, or late in the run, whatever else is in the group."""
+    early, late = torch.zeros(1), torch.zeros(1)
+    chain = make(PSGLD, [early, late], adapt="cold", alpha=0.9)
+    chain.injected_variance(chain.param_groups[0], early)
+    early.grad = torch.tensor([2.0])
+    chain.step()
+    early.grad, late.grad = torch.tensor([5.0]), torch.tensor([3.0])
+    chain.step()
+    assert float(chain.state[early]["square_average"]) == pytest.approx(0.1 * 4)
+    assert float(chain.state[late]["square_average"]) == pytest.approx(0.1 * 9)
 
 
 def test_adapting_preconditioner_widens_the_law():

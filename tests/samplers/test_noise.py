@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from csgmcmc.samplers import noise as noise_module
+from csgmcmc.samplers.base import _seed_from
 from csgmcmc.samplers.noise import ELEMENTS_PER_STREAM, MAX_STREAMS, Noise
 
 MANY = 3 * ELEMENTS_PER_STREAM
@@ -113,3 +114,49 @@ def test_streams_of_another_kind_of_device_start_anew():
     state["devices"][0]["device"] = "cuda"
     noise.load_state_dict(state)
     assert torch.equal(draw(noise, 5)[0], draw(Noise(seed=1), 5)[0])
+
+
+def test_devices_have_streams_of_their_own_whichever_asks_first():
+    """Numbered among all parameters, not by first use: one group may be cold for a while."""
+
+    class Elsewhere:
+        """A parameter of the second of two devices."""
+
+        device, dtype, shape = torch.device("cpu", 1), torch.float32, torch.Size([4])
+
+        def numel(self):
+            return 4
+
+        def is_contiguous(self):
+            return True
+
+    here, there = torch.empty(4), Elsewhere()
+    both: Any = [here, there]
+
+    def draws(noise, *asked):
+        return [noise.like([param], among=both)[0].clone() for param in asked]
+
+    first, second = draws(Noise(seed=1), here, there)
+    assert not torch.equal(first, second)
+    late_second, late_first = draws(Noise(seed=1), there, here)
+    assert torch.equal(first, late_first)
+    assert torch.equal(second, late_second)
+
+    noise = Noise(seed=1)
+    draws(noise, there)
+    loaded = Noise()
+    loaded.load_state_dict(noise.state_dict())
+    assert torch.equal(draws(loaded, here)[0], first)
+    assert torch.equal(draws(loaded, there)[0], draws(noise, there)[0])
+
+
+def test_double_precision_is_drawn_in_double():
+    values = draw(Noise(seed=1), 1000, dtype=torch.float64)[0]
+    assert (values != values.float().double()).any()
+
+
+def test_seeds_from_a_generator_have_63_bits():
+    generator = torch.Generator().manual_seed(1)
+    seeds = [_seed_from(generator) for _ in range(50)]
+    assert len(set(seeds)) == 50
+    assert max(seeds) > 2**60

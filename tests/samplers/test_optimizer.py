@@ -4,13 +4,14 @@ import copy
 import io
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from csgmcmc import SGHMC, SGLD, SGNHT, Cyclical
+from csgmcmc import SGHMC, SGLD, SGNHT, Cyclical, Sampler
 from csgmcmc.samplers import discover
 from csgmcmc.samplers.noise import Noise
 from tests.support import REQUIRED, make, same_bits, small_model, train
@@ -64,6 +65,20 @@ def test_sghmc_without_momentum_is_sgld():
     train(other, make(SGLD, other.parameters(), weight_decay=0.01), steps=20)
     for first, second in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-12)
+
+
+def test_thermostat_survives_cold_exploration():
+    """A friction below 0 must not drive its weight away while the chain is cold."""
+    point = torch.zeros(5000, dtype=torch.float64)
+    chain = make(SGNHT, [point], momentum=0.99, coupling=0.01)
+    schedule = Cyclical(2000, cycles=4, exploration=0.8, every=1)
+    for step in range(schedule.steps):
+        tick = schedule.apply(chain, step)
+        point.grad = point.clone()
+        chain.step()
+        if tick.stage == "explore" and step > 500:
+            assert point.abs().max() < 100
+    assert (chain.state[point]["friction"] < 0).any()
 
 
 def test_thermostat_without_coupling_is_sghmc_and_freezes_when_cold():
@@ -283,6 +298,9 @@ BAD_FOR_ALL = [
     ("lr", float("nan")),
     ("lr", float("inf")),
     ("lr", "fast"),
+    ("foreach", "no"),
+    ("generator", 5),
+    ("num_data", 10**400),
     ("temperature", -1.0),
     ("temperature", float("nan")),
     ("num_data", 0),
@@ -311,14 +329,18 @@ BAD_WHERE_KNOWN = [
 ]
 
 
-@every_sampler
-@pytest.mark.parametrize(("option", "value"), BAD_FOR_ALL + BAD_WHERE_KNOWN)
+BAD = [
+    pytest.param(sampler, option, value, id=f"{name}-{option}-{value}")
+    for name, sampler in discover().items()
+    for option, value in BAD_FOR_ALL + BAD_WHERE_KNOWN
+    if option in make(sampler, [torch.zeros(1)]).defaults or (option, value) in BAD_FOR_ALL
+]
+
+
+@pytest.mark.parametrize(("sampler", "option", "value"), BAD)
 def test_bad_options_are_named_with_their_value(sampler, option, value):
-    known = make(sampler, [torch.zeros(1)]).defaults.keys() | {"seed", "chain"}
-    if option not in known:
-        return
     with pytest.raises(ValueError, match=f"^{option} must .*got") as error:
-        make(sampler, [torch.zeros(1)], **{option: value})
+        make(sampler, [torch.zeros(1)], **{"seed": None, option: value})
     assert repr(value) in str(error.value)
 
 
@@ -339,3 +361,82 @@ def test_foreign_state_is_refused():
     chain = make(SGLD, [torch.zeros(1)])
     with pytest.raises(ValueError, match="no noise"):
         chain.load_state_dict(torch.optim.SGD([torch.zeros(1)], lr=0.1).state_dict())
+
+
+@every_sampler
+def test_a_state_of_another_chain_is_refused_and_reseed_forks(sampler):
+    """Chains that start from one state must not share their noise."""
+    model = small_model()
+    chain = make(sampler, model.parameters(), chain=0)
+    train(model, chain, steps=2)
+    state, weights = chain.state_dict(), copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match=r"of chain 0, and this sampler is chain 1.*reseed"):
+        make(sampler, model.parameters(), chain=1).load_state_dict(state)
+    forks = []
+    for number in (1, 2):
+        fork = small_model()
+        fork.load_state_dict(weights)
+        again = make(sampler, fork.parameters())
+        again.load_state_dict(state)
+        again.reseed(chain=number)
+        assert (again.noise.seed, again.noise.chain) == (chain.noise.seed, number)
+        train(fork, again, steps=1, first=2)
+        forks.append(fork)
+    train(model, chain, steps=1, first=2)
+    assert not same_bits(forks[0], forks[1])
+    assert not same_bits(forks[0], model)
+
+
+@every_sampler
+def test_numbers_of_other_kinds_become_plain(sampler):
+    """Tensors and numpy scalars would alias each other, and make a state that cannot be loaded."""
+    options = {
+        "lr": torch.tensor(0.1),
+        "temperature": torch.tensor(1.0),
+        "num_data": np.int64(10),
+        "weight_decay": np.float32(0.5),
+    }
+    chain = make(sampler, [torch.zeros(1)], **options)
+    schedule = Cyclical(10, cycles=1, exploration=0.5, every=1)
+    for step in range(10):
+        schedule.apply(chain, step)
+    assert chain.param_groups[0]["temperature"] == 1.0
+    assert chain.param_groups[0]["lr"] < 0.01
+    through_a_file(chain.state_dict())
+
+
+@every_sampler
+def test_a_failing_prior_leaves_no_half_step(sampler):
+    good, bad = torch.ones(2), torch.ones(2)
+    groups = [{"params": [good]}, {"params": [bad], "prior": lambda param: param[:1]}]
+    chain = make(sampler, groups)
+    good.grad, bad.grad = torch.ones(2), torch.ones(2)
+    before = through_a_file(chain.state_dict())
+    with pytest.raises(ValueError, match="prior returned"):
+        chain.step()
+    assert (good == 1).all()
+    assert chain.state_dict() == before
+
+
+def test_a_state_of_another_sampler_is_refused_whole():
+    chain = make(SGHMC, [torch.zeros(1)], lr=0.3)
+    for state in (make(SGLD, [torch.zeros(1)]).state_dict(), {"noise": {}, "param_groups": []}):
+        with pytest.raises((ValueError, KeyError)):
+            chain.load_state_dict(state)
+        assert chain.param_groups[0]["lr"] == 0.3
+        assert chain.noise.seed == 1
+
+
+def test_a_sampler_without_an_update_rule_cannot_be_made():
+    class Unfinished(Sampler):
+        pass
+
+    with pytest.raises(TypeError, match="abstract"):
+        Unfinished([torch.zeros(1)], {}, seed=None, generator=None, chain=0)  # pyright: ignore[reportAbstractUsage]
+
+
+def test_noise_estimate_may_be_all_of_the_friction():
+    for momentum, noise_estimate in ((0.9, 0.1), (0.8, 0.2)):
+        make(SGHMC, [torch.zeros(1)], momentum=momentum, noise_estimate=noise_estimate)
+    with pytest.raises(ValueError, match="temperature must be above 0 for noise_estimate"):
+        make(SGHMC, [torch.zeros(1)], noise_estimate=0.05, temperature=0.0)

@@ -26,13 +26,18 @@ def test_cyclical_has_exactly_the_promised_draws_or_says_what_to_change(
     which = {"samples_per_cycle": samples_per_cycle}
     if samples_per_cycle is None:
         which = {"every": every}
-    try:
-        schedule = Cyclical(steps, cycles, exploration, burn_in=burn_in, **which)
-    except ValueError as error:
-        words = ("cycles", "steps", "exploration", "burn_in", "samples_per_cycle", "every")
-        assert any(word in str(error) for word in words)
-        return
     length = math.ceil(steps / cycles)
+    windows = [
+        sum(step >= burn_in and (step % length) / length >= exploration for step in cycle)
+        for cycle in (range(c, min(c + length, steps)) for c in range(0, steps, length))
+        if cycle[-1] >= burn_in
+    ]
+    possible = math.ceil(steps / length) == cycles and windows
+    if not possible or min(windows) < (samples_per_cycle or every):
+        with pytest.raises(ValueError, match=r"cycles|exploration|burn_in|every|samples"):
+            Cyclical(steps, cycles, exploration, burn_in=burn_in, **which)
+        return
+    schedule = Cyclical(steps, cycles, exploration, burn_in=burn_in, **which)
     ticks = [schedule(step) for step in range(steps)]
     for tick in ticks:  # the paper's equation and algorithm, written out again
         done = (tick.step % length) / length
@@ -242,6 +247,14 @@ def test_apply_works_on_any_torch_optimizer(capturable):
         assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.5 * tick.lr_scale)
         assert "temperature" not in optimizer.param_groups[0]
     assert (optimizer.param_groups[0]["lr"] is lr) == capturable
+
+
+def test_apply_scales_a_shared_lr_tensor_once():
+    groups = [{"params": [torch.zeros(1)]}, {"params": [torch.zeros(1)]}]
+    optimizer = torch.optim.Adam(groups, lr=torch.tensor(0.5), capturable=True)
+    for _ in range(3):
+        Constant(9, lr_scale=0.5).apply(optimizer, 0)
+    assert [float(group["lr"]) for group in optimizer.param_groups] == [0.25, 0.25]
 
 
 def test_apply_after_a_load_scales_the_initial_numbers():

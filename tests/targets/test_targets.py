@@ -10,7 +10,7 @@ from torch.distributions import (
     Normal,
 )
 
-from csgmcmc.targets import Gaussian, LogisticRegression, Mixture, Mixture25, Target
+from csgmcmc.targets import Density, Gaussian, LogisticRegression, Mixture, Mixture25, Target
 from tests.support import SIGMAS
 
 
@@ -41,6 +41,9 @@ def test_gradient_is_that_of_the_potential_for_any_batch_of_chains(target):
         points = 3 * torch.randn(*shape, target.dimension, generator=generator, dtype=torch.float64)
         assert target.potential(points).shape == shape
         torch.testing.assert_close(target.gradient(points), Target.gradient(target, points))
+        potential, gradient = target.potential_and_gradient(points)
+        assert torch.equal(potential, target.potential(points))
+        assert torch.equal(gradient, target.gradient(points))
 
 
 @pytest.mark.parametrize("target", [gaussian(), unequal(), Mixture25(torch.float64)])
@@ -121,3 +124,15 @@ def test_logistic_regression_follows_the_contract():
 def test_bad_input_is_named(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@every_target
+def test_density_gives_the_targets_own_gradient(target):
+    points = torch.randn(
+        4, target.dimension, dtype=torch.float64, generator=torch.Generator().manual_seed(6)
+    )
+    model = Density(target, points)
+    loss = model()
+    torch.testing.assert_close(loss.detach(), target.potential(points).sum())
+    (2 * loss).backward()
+    torch.testing.assert_close(model.points.grad, 2 * target.gradient(points))

@@ -1,5 +1,6 @@
 """The only loop: model, loss and data in; draws out; stopped anywhere, it goes on bit for bit."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -168,7 +169,7 @@ class Chain:
         lr, temperature = float(group["lr"]), float(group.get("temperature", 0.0))
         losses = self._gradients()
         loss = losses.mean().item()
-        if not losses.isfinite().all():
+        if not math.isfinite(loss):
             bad = (~losses.isfinite()).reshape(-1).nonzero().flatten().tolist()
             raise self._diverged("the loss", tick, lr, bad)
         if self.clip is not None:
@@ -195,7 +196,9 @@ class Chain:
             batch = None if self._feed is None else self._feed.next()
             if self._device is not None:
                 batch = pytree.tree_map_only(Tensor, lambda x: x.to(self._device), batch)
-            losses = self._evaluate(batch) / self.accumulate
+            losses = self._evaluate(batch)
+            if self.accumulate > 1:
+                losses = losses / self.accumulate
             losses.sum().backward()
             total = losses.detach() if total is None else total + losses.detach()
         assert total is not None  # noqa: S101  (accumulate is at least 1)
@@ -247,11 +250,14 @@ class Chain:
     def _check_weights(self, tick: Tick, lr: float) -> None:
         """Refuse to keep weights that are not finite."""
         for param in self._trained:
-            if not param.isfinite().all():
-                bad = [0]
-                if isinstance(self.model, Stack):
-                    rows = ~param.isfinite().flatten(1).all(1)
-                    bad = rows.nonzero().flatten().tolist()
+            # A sum costs one pass; only a suspicious one is looked at more closely.
+            if math.isfinite(param.detach().sum().item()):
+                continue
+            finite = param.isfinite()
+            bad = [0]
+            if isinstance(self.model, Stack):
+                bad = (~finite.flatten(1).all(1)).nonzero().flatten().tolist()
+            if not finite.all():
                 raise self._diverged("a weight", tick, lr, bad)
 
     def _diverged(self, what: str, tick: Tick, lr: float, offsets: list[int]) -> Diverged:

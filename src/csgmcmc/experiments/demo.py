@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from csgmcmc.arguments import check_count
+from csgmcmc.chain import Chain, Moment
 from csgmcmc.diagnostics import in_mode_mass, mode_coverage, mode_total_variation
 from csgmcmc.samplers import SGLD
 from csgmcmc.schedules import Cyclical, Decreasing, Schedule
-from csgmcmc.targets import Mixture25
+from csgmcmc.targets import Density, Mixture25
 
 PROGRESS_EVERY = 500
 
@@ -72,19 +73,17 @@ def sample(
     starts = torch.Generator().manual_seed(config.seed)
     points = torch.empty(config.chains, target.dimension)
     points.uniform_(-config.start_within, config.start_within, generator=starts)
-    sampler = SGLD([points], lr=method.lr, num_data=1, seed=config.seed)
-    draws = torch.empty(method.schedule.total_draws, config.chains, target.dimension)
-    kept = 0
-    for step in range(config.steps):
-        tick = method.schedule.apply(sampler, step)
-        points.grad = target.gradient(points)
-        sampler.step()
-        if tick.collect:
-            draws[kept] = points
-            kept += 1
-        if on_progress and ((step + 1) % PROGRESS_EVERY == 0 or step + 1 == config.steps):
-            on_progress(step + 1)
-    return draws.transpose(0, 1).numpy()
+    model = Density(target, points)
+    sampler = SGLD(model.parameters(), lr=method.lr, num_data=1, seed=config.seed)
+
+    def report(moment: Moment) -> None:
+        done = moment.tick.step + 1
+        if on_progress and (done % PROGRESS_EVERY == 0 or done == config.steps):
+            on_progress(done)
+
+    chain = Chain(model, None, None, sampler, method.schedule, on_step=report, progress=False)
+    draws = [draw.tensors()["points"] for draw in chain.run()]
+    return torch.stack(draws, dim=1).numpy()
 
 
 def scores(config: DemoConfig, method: Method, draws: NDArray[np.float32]) -> list[Score]:

@@ -10,11 +10,12 @@ The contract, for all samplers:
 """
 
 import copy
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
@@ -27,7 +28,7 @@ Group = dict[str, Any]
 """A parameter group: `params` and the options by name."""
 
 
-class Sampler(torch.optim.Optimizer):
+class Sampler(torch.optim.Optimizer, ABC):
     """Base of all samplers: options, priors, noise and state. A subclass brings the update rule.
 
     A subclass implements `_update`, and declares its law for the conformance tests:
@@ -54,6 +55,8 @@ class Sampler(torch.optim.Optimizer):
         chain: int,
     ) -> None:
         if generator is not None:
+            if not isinstance(generator, torch.Generator):
+                raise ValueError(f"generator must be a torch.Generator, got {generator!r}")
             if seed is not None:
                 raise ValueError(f"give seed or generator, not both: got seed={seed!r}")
             seed = _seed_from(generator)
@@ -87,7 +90,8 @@ class Sampler(torch.optim.Optimizer):
         """Variance of the sampler's law along an eigenvector of a quadratic mean loss.
 
         `curvature` is the eigenvalue of the Hessian of U / N. This is the continuous limit, the
-        posterior's own variance; samplers whose discrete law is known give that instead.
+        posterior's own variance; samplers whose discrete law is known give that instead, and
+        infinity where the step is too large for there to be one.
         """
         del lr
         return temperature / (num_data * curvature)
@@ -98,6 +102,11 @@ class Sampler(torch.optim.Optimizer):
         check_number("temperature", options["temperature"], at_least=0)
         check_number("num_data", options["num_data"], at_least=1)
         check_number("weight_decay", options["weight_decay"], at_least=0)
+        for option in ("initial_lr", "initial_temperature"):
+            if option in options:
+                check_number(option, options[option], at_least=0)
+        if options["foreach"] not in (None, True, False):
+            raise ValueError(f"foreach must be None, True or False, got {options['foreach']!r}")
         check_prior(options["prior"])
         if options["prior"] is not None and options["weight_decay"] != 0:
             raise ValueError(
@@ -113,7 +122,9 @@ class Sampler(torch.optim.Optimizer):
         if any(param.is_complex() for param in group["params"]):
             self.param_groups.pop()
             raise ValueError("params must be real: sample a complex one as its view_as_real")
-        group["lr"] = float(group["lr"])
+        for option, value in group.items():  # plain numbers: a state_dict holds nothing else
+            if isinstance(value, (Tensor, np.generic)):
+                group[option] = value.item()
         for option in ("lr", "temperature"):
             group.setdefault(f"initial_{option}", group[option])
 
@@ -127,17 +138,22 @@ class Sampler(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         work = [(group, _with_gradient(group["params"])) for group in self.param_groups]
+        work = [(group, params) for group, params in work if params]
+        # Both paths give the same bits: for one tensor the plain one has less overhead.
+        foreach = [
+            len(params) > 1 if group["foreach"] is None else group["foreach"]
+            for group, params in work
+        ]
+        # All that users' code can fail in comes first, so that there are no half steps.
+        gradients = [_gradients(*task, path) for task, path in zip(work, foreach, strict=True)]
         hot = [param for group, params in work if group["temperature"] > 0 for param in params]
-        noise = iter(self.noise.like(hot))
-        for group, params in work:
-            if params:
-                group_noise = None
-                if group["temperature"] > 0:
-                    group_noise = list(islice(noise, len(params)))
-                # Both paths give the same bits: for one tensor the plain one has less overhead.
-                foreach = len(params) > 1 if group["foreach"] is None else group["foreach"]
-                gradients = _gradients(group, params, foreach)
-                self._update(group, params, gradients, group_noise, foreach)
+        everything = [param for group in self.param_groups for param in group["params"]]
+        noise = iter(self.noise.like(hot, among=everything))
+        for (group, params), path, gradient in zip(work, foreach, gradients, strict=True):
+            group_noise = None
+            if group["temperature"] > 0:
+                group_noise = list(islice(noise, len(params)))
+            self._update(group, params, gradient, group_noise, path)
         return loss
 
     def state_dict(self) -> dict[str, Any]:
@@ -151,15 +167,42 @@ class Sampler(torch.optim.Optimizer):
         return {**state, "noise": self.noise.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from `state_dict`, bit for bit."""
+        """Go on from `state_dict`, bit for bit: with its options, its seed and its noise.
+
+        It must be of the same chain; to start other chains from it, see `reseed`.
+        """
         if "noise" not in state_dict:
             raise ValueError("state_dict has no noise: it was not made by a csgmcmc sampler")
+        noise = Noise()
+        noise.load_state_dict(state_dict["noise"])
+        if noise.chain != self.noise.chain:
+            raise ValueError(
+                f"state_dict is of chain {noise.chain}, and this sampler is chain "
+                f"{self.noise.chain}: to start another chain from it, make the sampler with "
+                f"chain={noise.chain}, load, then call reseed(chain={self.noise.chain})"
+            )
+        for group in state_dict["param_groups"]:
+            missing = self.defaults.keys() - group.keys() - {"prior"}
+            if missing:
+                raise ValueError(
+                    f"state_dict is of another kind of sampler: it has no {', '.join(missing)}"
+                )
         priors = [group["prior"] for group in self.param_groups]
         # torch keeps the tensors it is given: two chains loaded from one state would share them.
         super().load_state_dict({**state_dict, "state": copy.deepcopy(state_dict["state"])})
         for group, prior in zip(self.param_groups, priors, strict=True):
             group["prior"] = prior
-        self.noise.load_state_dict(state_dict["noise"])
+        self.noise = noise
+
+    def reseed(self, seed: int | None = None, chain: int | None = None) -> None:
+        """Begin new noise: for chains that start from one state, or copies of one sampler.
+
+        What is not given stays as it is.
+        """
+        old = self.noise
+        self.noise = Noise(
+            old.seed if seed is None else seed, old.chain if chain is None else chain
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "noise": self.noise}

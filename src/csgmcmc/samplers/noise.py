@@ -1,10 +1,10 @@
 """The only source of randomness of the samplers.
 
-The noise depends on the seed, the chain and the sizes of the parameters that ask for it, and on
-nothing else: not on the number of threads, not on the foreach path, never on torch's global
-generator. All parameters of one device and precision share one flat buffer, which is filled in a
-fixed number of segments, each from a stream of its own. How many segments there are depends on the
-buffer's size alone, so they may be filled in any order, or at once, with the same result.
+The noise depends on the seed, the chain, and the sizes and memory layout of the parameters that ask
+for it, and on nothing else: not on the number of threads, not on the foreach path, never on torch's
+global generator. All parameters of one device and precision share one flat buffer, which is filled
+in segments, each from a stream of its own. How many segments there are depends on the buffer's size
+alone, so they may be filled in any order, or at once, with the same result.
 """
 
 import secrets
@@ -40,16 +40,21 @@ class Noise:
         self.seed = secrets.randbits(63) if seed is None else check_count("seed", seed, at_least=0)
         self.chain = check_count("chain", chain, at_least=0)
         self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
-        # Devices are numbered as they first appear, and streams are told apart by that number, not
-        # by the device's name: replicas of a chain on cuda:0 and cuda:1 must draw the same.
+        # Devices are numbered, and streams are told apart by that number and not by the device's
+        # name: replicas of a chain on cuda:0 and cuda:1 must draw the same.
+        self._numbers: dict[torch.device, int] = {}
         self._streams: dict[torch.device, list[torch.Generator]] = {}
         self._loaded: list[dict[str, Any]] = []
 
-    def like(self, params: Sequence[Tensor]) -> list[Tensor]:
+    def like(self, params: Sequence[Tensor], among: Sequence[Tensor] | None = None) -> list[Tensor]:
         """Standard normal tensors of the shapes, dtypes and devices of `params`.
 
-        They are views of buffers that the next call overwrites.
+        They are views of buffers that the next call overwrites. Devices are numbered by their first
+        appearance `among` all parameters, so that it does not matter which of them ask first.
         """
+        if any(param.device not in self._numbers for param in params):
+            for param in params if among is None else among:
+                self._numbers.setdefault(param.device, len(self._numbers))
         noise: list[Tensor | None] = [None] * len(params)
         for key, indices in _by_buffer(params).items():
             sizes = [params[index].numel() for index in indices]
@@ -60,17 +65,20 @@ class Noise:
 
     def state_dict(self) -> dict[str, Any]:
         """Integers, strings and byte tensors, safe for `torch.load(weights_only=True)`."""
-        used = [
-            {"device": device.type, "states": [stream.get_state() for stream in streams]}
-            for device, streams in self._streams.items()
-        ]
-        return {"seed": self.seed, "chain": self.chain, "devices": used + self._loaded[len(used) :]}
+        devices: list[dict[str, Any]] = list(self._loaded)
+        for device, number in self._numbers.items():
+            devices += [{"device": "", "states": []}] * (number + 1 - len(devices))
+            if device in self._streams:
+                states = [stream.get_state() for stream in self._streams[device]]
+                devices[number] = {"device": device.type, "states": states}
+        return {"seed": self.seed, "chain": self.chain, "devices": devices}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where `state` was taken, with the seed and chain that it names."""
-        self.seed, self.chain = int(state["seed"]), int(state["chain"])
-        self._streams = {}  # made again from the loaded states when they are first asked for
-        self._loaded = list(state["devices"])
+        seed, chain, devices = int(state["seed"]), int(state["chain"]), list(state["devices"])
+        self.seed, self.chain, self._loaded = seed, chain, devices
+        # Made again, from the loaded states, when they are first asked for.
+        self._numbers, self._streams = {}, {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.state_dict()
@@ -91,11 +99,11 @@ class Noise:
         return buffer
 
     def _stream(self, device: torch.device, index: int) -> torch.Generator:
+        number = self._numbers[device]
         if device not in self._streams:
-            self._streams[device] = self._loaded_streams(device, number=len(self._streams))
+            self._streams[device] = self._loaded_streams(device, number)
         streams = self._streams[device]
         while len(streams) <= index:
-            number = list(self._streams).index(device)
             streams.append(_generator(device, self.seed, (self.chain, number, len(streams))))
         return streams[index]
 

@@ -22,7 +22,8 @@ def check_prior(prior: object) -> None:
 def prior_gradient(prior: Prior, param: Tensor) -> Tensor:
     """The gradient of -log prior at `param`."""
     if not isinstance(prior, Distribution):
-        gradient = prior(param.detach())
+        with torch.enable_grad():  # it may differentiate something itself
+            gradient = prior(param.detach()).detach()
         if gradient.shape != param.shape:
             raise ValueError(
                 f"prior returned a gradient of shape {tuple(gradient.shape)} for a parameter of "

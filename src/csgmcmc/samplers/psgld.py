@@ -40,7 +40,7 @@ class PSGLD(Sampler):
         alpha: memory of the squared gradient, at least 0 and below 1.
         eps: bound of the preconditioner, which is at most 1 / eps; above 0.
         adapt: `"always"`, as published, or `"cold"`: only in steps at temperature 0 (and in the
-            very first step), which makes the sampled law exact.
+            first step of a parameter), so that nothing is left out of the drift.
         temperature: T; 1 samples the posterior, 0 optimises.
         weight_decay: Gaussian prior of precision N * weight_decay.
         prior: any other prior: a `torch.distributions` object, or a function from a parameter to
@@ -91,7 +91,7 @@ class PSGLD(Sampler):
         check_choice("adapt", options["adapt"], ("always", "cold"))
 
     def injected_variance(self, group: Group, param: Tensor) -> Tensor:
-        square_average = self._states([param], "square_average", zeros)[0]
+        square_average = self.state[param].get("square_average", torch.zeros_like(param))
         return _plain_langevin_variance(group) / (square_average.sqrt() + group["eps"])
 
     @classmethod
@@ -112,7 +112,11 @@ class PSGLD(Sampler):
         noise: list[Tensor] | None,
         foreach: bool,
     ) -> None:
-        first = not all("square_average" in self.state[param] for param in params)
+        frozen = noise is not None and group["adapt"] == "cold"
+        if frozen:  # what was never seen before has to begin somewhere
+            for param, gradient in zip(params, gradients, strict=True):
+                first = gradient.square().mul_(1 - group["alpha"])
+                self.state[param].setdefault("square_average", first)
         rule = psgld_foreach if foreach else psgld_plain
         rule(
             params,
@@ -120,8 +124,7 @@ class PSGLD(Sampler):
             self._states(params, "square_average", zeros),
             noise,
             lr=group["lr"],
-            # Memory 1 leaves the average as it is.
-            alpha=group["alpha"] if noise is None or group["adapt"] == "always" or first else 1.0,
+            alpha=None if frozen else group["alpha"],
             eps=group["eps"],
             noise_std=math.sqrt(_plain_langevin_variance(group)),
         )
@@ -139,13 +142,14 @@ def psgld_plain(
     noise: list[Tensor] | None,
     *,
     lr: float,
-    alpha: float,
+    alpha: float | None,
     eps: float,
     noise_std: float,
 ) -> None:
     for index, param in enumerate(params):
         gradient, square_average = gradients[index], square_averages[index]
-        square_average.mul_(alpha).addcmul_(gradient, gradient, value=1 - alpha)
+        if alpha is not None:
+            square_average.mul_(alpha).addcmul_(gradient, gradient, value=1 - alpha)
         inverse = square_average.sqrt().add_(eps)
         param.addcdiv_(gradient, inverse, value=-lr)
         if noise is not None:
@@ -159,12 +163,13 @@ def psgld_foreach(
     noise: list[Tensor] | None,
     *,
     lr: float,
-    alpha: float,
+    alpha: float | None,
     eps: float,
     noise_std: float,
 ) -> None:
-    torch._foreach_mul_(square_averages, alpha)
-    torch._foreach_addcmul_(square_averages, gradients, gradients, value=1 - alpha)
+    if alpha is not None:
+        torch._foreach_mul_(square_averages, alpha)
+        torch._foreach_addcmul_(square_averages, gradients, gradients, value=1 - alpha)
     inverse = torch._foreach_sqrt(square_averages)
     torch._foreach_add_(inverse, eps)
     torch._foreach_addcdiv_(params, gradients, inverse, value=-lr)

@@ -7,9 +7,11 @@ with grad the gradient of U / N, momentum = 1 - eta, and gamma the estimate of t
 (Chen, Fox and Guestrin, "Stochastic Gradient Hamiltonian Monte Carlo", ICML 2014, in the form of
 Zhang et al. 2020). At T = 0 this is SGD with momentum, at momentum 0 it is SGLD.
 
-`noise_estimate` is gamma at the initial lr and temperature. The minibatch noise adds lr^2 * V to
-the variance of v, V being the variance of the gradient of the mean loss, so that the exact
-correction is gamma = lr * N * V / (2 * T): it goes with lr / T, and so does the one used here.
+`noise_estimate` is gamma at the lr and temperature that the sampler is made with. Minibatches whose
+mean gradients have variance V add lr^2 * V to the variance of v, so that the exact correction is
+gamma = lr * N * V / (2 * T). A group keeps that V as `gradient_variance`, and each step leaves
+lr^2 * V out of the noise, at whatever lr and temperature the schedule has come to. Where that is
+more than all of the noise, none is injected, and the law is hotter than asked for.
 """
 
 import math
@@ -75,19 +77,31 @@ class SGHMC(Sampler):
         super()._check_options(options)
         momentum = check_number("momentum", options["momentum"], at_least=0, below=1)
         noise_estimate = check_number("noise_estimate", options["noise_estimate"], at_least=0)
-        if noise_estimate > 1 - momentum:
+        if momentum + noise_estimate > 1 + 1e-12:  # 0.9 + 0.1 may be a rounding above 1
             raise ValueError(
                 f"noise_estimate must be at most 1 - momentum = {1 - momentum:g}, got "
                 f"{noise_estimate!r}"
             )
+        for option in ("lr", "temperature"):
+            if noise_estimate > 0 and options[option] == 0:
+                raise ValueError(
+                    f"{option} must be above 0 for noise_estimate={noise_estimate!r} to mean "
+                    f"anything, got {options[option]!r}"
+                )
+
+    def add_param_group(self, param_group: Group) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        estimate, temperature = group["noise_estimate"], group["temperature"]
+        variance = (
+            2 * estimate * temperature / (group["lr"] * group["num_data"]) if estimate else 0.0
+        )
+        group.setdefault("gradient_variance", variance)
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
-        lr, temperature = group["lr"], group["temperature"]
-        lr_share = lr / group["initial_lr"] if group["initial_lr"] > 0 else 1.0
-        # gamma * T: proportional to lr, whatever the temperature.
-        estimated = group["noise_estimate"] * group["initial_temperature"] * lr_share
-        wanted = (1 - group["momentum"]) * temperature
-        return 2 * lr / group["num_data"] * max(wanted - estimated, 0.0)
+        lr, friction = group["lr"], 1 - group["momentum"]
+        wanted = 2 * friction * lr * group["temperature"] / group["num_data"]
+        return max(wanted - lr**2 * group["gradient_variance"], 0.0)
 
     @classmethod
     def reference(cls, params: ParamsT, **options: Any) -> torch.optim.Optimizer:
@@ -117,7 +131,8 @@ class SGHMC(Sampler):
         injected = 2 * (1 - momentum - noise_estimate) * lr * temperature / num_data
         added = injected + lr**2 * gradient_variance
         pull = lr * curvature
-        return (1 + momentum) * added / ((1 - momentum) * pull * (2 * (1 + momentum) - pull))
+        kept = (1 - momentum) * pull * (2 * (1 + momentum) - pull)
+        return (1 + momentum) * added / kept if kept > 0 else math.inf
 
     def _update(
         self,

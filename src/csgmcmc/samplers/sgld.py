@@ -80,8 +80,8 @@ class SGLD(Sampler):
         `gradient_variance` is that of the noise in the minibatch gradient of the mean loss.
         """
         added = 2 * lr * temperature / num_data + lr**2 * gradient_variance
-        contraction = 1 - lr * curvature
-        return added / (1 - contraction**2)
+        kept = 1 - (1 - lr * curvature) ** 2
+        return added / kept if kept > 0 else math.inf
 
     def _update(
         self,

@@ -7,13 +7,14 @@ r"""Stochastic gradient Nose-Hoover thermostat, with one thermostat for every we
 with grad the gradient of U / N, a = 1 - momentum, and xi = a at the start (Ding et al., "Bayesian
 Sampling Using Stochastic Gradient Thermostats", NeurIPS 2014; one thermostat a weight as in Gan et
 al., "Scalable Deep Poisson Factor Analysis for Topic Modeling", ICML 2015). The friction xi finds
-by itself what minibatch noise of unknown size asks for, which SGHMC has to be told. At T = 0 the
-thermostat stands still, and before any step at T > 0 this is SGD with momentum 1 - a.
+by itself what minibatch noise of unknown size asks for, which SGHMC has to be told. At T = 0 it is
+SGD with momentum 1 - a: the thermostat stands still and has no say, since a friction that happened
+to be below 0 when it froze would drive its weight away for as long as the cold lasts.
 
 The factor 1 - xi / 2 is the discrete update's: with friction xi a step, v^2 averages
 (lr * T / N) * 2 / (2 - xi) where theta has the right variance, and holding it to lr * T / N would
 leave theta too cold. The bound xi <= 1 only matters when a chain comes hot out of an exploration.
-In equilibrium xi has variance `coupling` about its mean.
+In equilibrium the variance of xi is about `coupling`.
 """
 
 import math
@@ -26,6 +27,7 @@ from torch.optim.optimizer import ParamsT
 from csgmcmc.arguments import check_number
 from csgmcmc.samplers.base import Group, Sampler, zeros
 from csgmcmc.samplers.prior import Prior
+from csgmcmc.samplers.sghmc import sghmc_foreach, sghmc_plain
 
 
 class SGNHT(Sampler):
@@ -103,14 +105,20 @@ class SGNHT(Sampler):
         noise: list[Tensor] | None,
         foreach: bool,
     ) -> None:
+        velocities = self._states(params, "velocity", zeros)
+        lr, momentum = group["lr"], group["momentum"]
+        if noise is None or lr == 0:
+            cold = sghmc_foreach if foreach else sghmc_plain
+            cold(params, gradients, velocities, None, lr=lr, momentum=momentum, noise_std=0.0)
+            return
         rule = sgnht_foreach if foreach else sgnht_plain
         rule(
             params,
             gradients,
-            self._states(params, "velocity", zeros),
-            self._states(params, "friction", lambda p: zeros(p).add_(1 - group["momentum"])),
+            velocities,
+            self._states(params, "friction", lambda param: zeros(param).add_(1 - momentum)),
             noise,
-            lr=group["lr"],
+            lr=lr,
             noise_std=math.sqrt(self.injected_variance(group, params[0])),
             kinetic_target=_kinetic_target(group),
             coupling=group["coupling"],
@@ -127,7 +135,7 @@ def sgnht_plain(
     gradients: list[Tensor],
     velocities: list[Tensor],
     frictions: list[Tensor],
-    noise: list[Tensor] | None,
+    noise: list[Tensor],
     *,
     lr: float,
     noise_std: float,
@@ -137,13 +145,11 @@ def sgnht_plain(
     for index, param in enumerate(params):
         velocity, friction = velocities[index], frictions[index]
         velocity.addcmul_(velocity, friction, value=-1).add_(gradients[index], alpha=-lr)
-        if noise is not None:
-            velocity.add_(noise[index], alpha=noise_std)
+        velocity.add_(noise[index], alpha=noise_std)
         param.add_(velocity)
-        if noise is not None and kinetic_target > 0:
-            kinetic = friction.mul(-0.5).add_(1).mul_(velocity).mul_(velocity)
-            friction.add_(kinetic, alpha=coupling / kinetic_target).sub_(coupling)
-            friction.clamp_(max=1)
+        kinetic = friction.mul(-0.5).add_(1).mul_(velocity).mul_(velocity)
+        friction.add_(kinetic, alpha=coupling / kinetic_target).sub_(coupling)
+        friction.clamp_(max=1)
 
 
 def sgnht_foreach(
@@ -151,7 +157,7 @@ def sgnht_foreach(
     gradients: list[Tensor],
     velocities: list[Tensor],
     frictions: list[Tensor],
-    noise: list[Tensor] | None,
+    noise: list[Tensor],
     *,
     lr: float,
     noise_std: float,
@@ -160,14 +166,12 @@ def sgnht_foreach(
 ) -> None:
     torch._foreach_addcmul_(velocities, velocities, frictions, value=-1)
     torch._foreach_add_(velocities, gradients, alpha=-lr)
-    if noise is not None:
-        torch._foreach_add_(velocities, noise, alpha=noise_std)
+    torch._foreach_add_(velocities, noise, alpha=noise_std)
     torch._foreach_add_(params, velocities)
-    if noise is not None and kinetic_target > 0:
-        kinetic = torch._foreach_mul(frictions, -0.5)
-        torch._foreach_add_(kinetic, 1)
-        torch._foreach_mul_(kinetic, velocities)
-        torch._foreach_mul_(kinetic, velocities)
-        torch._foreach_add_(frictions, kinetic, alpha=coupling / kinetic_target)
-        torch._foreach_sub_(frictions, coupling)
-        torch._foreach_clamp_max_(frictions, 1)
+    kinetic = torch._foreach_mul(frictions, -0.5)
+    torch._foreach_add_(kinetic, 1)
+    torch._foreach_mul_(kinetic, velocities)
+    torch._foreach_mul_(kinetic, velocities)
+    torch._foreach_add_(frictions, kinetic, alpha=coupling / kinetic_target)
+    torch._foreach_sub_(frictions, coupling)
+    torch._foreach_clamp_max_(frictions, 1)

@@ -8,7 +8,7 @@ and whether the weights after that step are kept as a draw. It holds no counter 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,7 +25,8 @@ class Tick:
     Attributes:
         step: the step's number, from 0.
         cycle: the cycle it belongs to, from 0.
-        stage: `"burn-in"` or `"explore"` (no draws are kept), or `"sample"`.
+        stage: `"burn-in"`, `"explore"` or `"sample"`. Draws are kept in `"sample"` alone, though
+            not always: `Cyclical` has a `burn_in` that goes through its usual stages.
         lr_scale: share of the sampler's initial lr.
         temperature_scale: share of the sampler's initial temperature.
         collect: whether the weights after this step are a draw to keep.
@@ -84,12 +85,24 @@ class Schedule(ABC):
         record when they are made; of other optimizers the lr found at the first call is recorded.
         """
         tick = self(step)
-        for group in optimizer.param_groups:
-            if "lr" not in group:
-                raise ValueError(f"{type(optimizer).__name__} has no lr for a schedule to set")
-            _scale(group, "lr", tick.lr_scale)
-            if "temperature" in group:
-                _scale(group, "temperature", tick.temperature_scale)
+        shares = {"lr": tick.lr_scale, "temperature": tick.temperature_scale}
+        found = [
+            (group, option)
+            for group in optimizer.param_groups
+            for option in shares
+            if option in group
+        ]
+        if not any(option == "lr" for _, option in found):
+            raise ValueError(f"{type(optimizer).__name__} has no lr for a schedule to set")
+        # All initial values are recorded before any is changed: groups may share one lr tensor.
+        for group, option in found:
+            group.setdefault(f"initial_{option}", float(group[option]))
+        for group, option in found:
+            value = float(group[f"initial_{option}"]) * shares[option]
+            if isinstance(group[option], torch.Tensor):  # captured in a compiled step
+                group[option].fill_(value)
+            else:
+                group[option] = value
         return tick
 
     def table(self) -> dict[str, np.ndarray]:
@@ -97,12 +110,3 @@ class Schedule(ABC):
         ticks = [self._tick(step) for step in range(self.steps)]
         names = [field.name for field in fields(Tick)]
         return {name: np.array([getattr(tick, name) for tick in ticks]) for name in names}
-
-
-def _scale(group: dict[str, Any], option: str, share: float) -> None:
-    current = group[option]
-    initial = float(group.setdefault(f"initial_{option}", float(current)))
-    if isinstance(current, torch.Tensor):  # captured in a compiled step: change it in place
-        current.fill_(initial * share)
-    else:
-        group[option] = initial * share

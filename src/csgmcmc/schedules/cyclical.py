@@ -81,13 +81,10 @@ class Cyclical(Schedule):
     @cached_property
     def exploration_steps(self) -> int:
         """Steps of a cycle that explore: the number of positions p with p / L < beta."""
-        length = self.cycle_length
-        # The product can be off by one through rounding; the paper's comparison decides.
-        first = int(self.exploration * length)
-        while first < length and first / length < self.exploration:
+        # int() rounds down, and the product may be rounded: the paper's comparison decides.
+        first = int(self.exploration * self.cycle_length)
+        while first / self.cycle_length < self.exploration:
             first += 1
-        while first > 0 and (first - 1) / length >= self.exploration:
-            first -= 1
         return first
 
     @property

@@ -27,3 +27,7 @@ class Target(ABC):
             points = points.detach().requires_grad_()
             total = self.potential(points).sum()
         return torch.autograd.grad(total, points)[0]
+
+    def potential_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        """Both at once; targets override it where they share work."""
+        return self.potential(points), self.gradient(points)

@@ -48,8 +48,14 @@ class Mixture(Target):
         return -self._log_terms(points).logsumexp(-1)
 
     def gradient(self, points: Tensor) -> Tensor:
-        responsibilities = self._log_terms(points).softmax(-1)
-        return (points - responsibilities @ self.means) / self.variance
+        return self._gradient(points, self._log_terms(points))
+
+    def potential_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
+        terms = self._log_terms(points)
+        return -terms.logsumexp(-1), self._gradient(points, terms)
+
+    def _gradient(self, points: Tensor, log_terms: Tensor) -> Tensor:
+        return (points - log_terms.softmax(-1) @ self.means) / self.variance
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Exact, independent draws, of shape (count, dimension)."""
