@@ -181,8 +181,9 @@ class Sampler(torch.optim.Optimizer, ABC):
                 f"{self.noise.chain}: to start another chain from it, make the sampler with "
                 f"chain={noise.chain}, load, then call reseed(chain={self.noise.chain})"
             )
+        options = self.defaults.keys() & self.param_groups[0].keys()
         for group in state_dict["param_groups"]:
-            missing = self.defaults.keys() - group.keys() - {"prior"}
+            missing = options - group.keys() - {"prior"}
             if missing:
                 raise ValueError(
                     f"state_dict is of another kind of sampler: it has no {', '.join(missing)}"
