@@ -1,3 +1,4 @@
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 import csgmcmc
 from csgmcmc.cli import app
+from tests.chain.support import make_chain
 
 
 def run(*arguments):
@@ -74,3 +76,45 @@ def test_interrupt_ends_the_demo_quietly(tmp_path):
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Traceback" not in output
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "store"
+    make_chain(path).run()
+    return path
+
+
+def test_inspect_prints_what_a_store_holds(store):
+    result = run("inspect", str(store))
+    assert result.exit_code == 0, result.output
+    for words in (
+        "12 draws",
+        "MB",
+        "torch 2",
+        "schedule: Cyclical(steps=120",
+        "all draws are whole",
+    ):
+        assert words in result.output
+    assert "4" in result.output
+
+
+def test_inspect_names_what_is_damaged(store, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    files = sorted((copy / "draws").iterdir())
+    files[0].unlink()
+    files[1].write_bytes(files[1].read_bytes()[:-1] + b"!")
+    result = run("inspect", str(copy))
+    assert result.exit_code == 1
+    assert f"{files[0].name}: missing" in result.output
+    assert f"{files[1].name}: checksum does not match" in result.output
+    assert "checksum" not in run("inspect", str(copy), "--quick").output
+
+
+def test_inspect_refuses_what_is_no_store(tmp_path):
+    result = run("inspect", str(tmp_path))
+    assert result.exit_code == 2
+    assert "is not a draw store" in result.output
+    (tmp_path / "store.json").write_text('{"format": 99}')
+    assert "upgrade csgmcmc" in run("inspect", str(tmp_path)).output

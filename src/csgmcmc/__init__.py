@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from csgmcmc.chain import Chain, Diverged, stack
+from csgmcmc.chain import Chain, Diverged, place, stack
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Ramp, Schedule, Sequence, Tick
@@ -29,5 +29,6 @@ __all__ = [
     "Sequence",
     "Tick",
     "__version__",
+    "place",
     "stack",
 ]

@@ -1,5 +1,6 @@
 """The command line."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import csgmcmc
+from csgmcmc.draws import DrawStore, StoreError, StoreWarning
 from csgmcmc.experiments import demo as demo_run
+from csgmcmc.report import store as store_report
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -75,6 +78,28 @@ def demo(
     path = out / "mixture.png"
     demo_report.save(figure, path)
     console.print(f"picture: {path}")
+
+
+@app.command()
+def inspect(
+    store: Annotated[Path, typer.Argument(help="Folder of a draw store.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read the draws.")] = False,
+) -> None:
+    """Print what a draw store holds: chains, cycles, draws, sizes, provenance, integrity.
+
+    Ends with code 1 if something is damaged or left over.
+    """
+    if not (store / "store.json").exists():
+        raise _fail(f"{store} is not a draw store: it has no store.json")
+    try:
+        with warnings.catch_warnings(action="ignore", category=StoreWarning):
+            draws = DrawStore(store)  # its problems are printed below
+    except StoreError as error:
+        raise _fail(str(error)) from error
+    damages = [] if quick else draws.verify()
+    Console().print(store_report.overview(draws, damages), highlight=False, soft_wrap=True)
+    if draws.problems or damages:
+        raise typer.Exit(1)
 
 
 def _fail(message: str) -> typer.Exit:

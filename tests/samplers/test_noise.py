@@ -103,7 +103,7 @@ def test_state_can_be_saved_at_any_point(sizes, split):
 def test_number_of_streams_is_bounded():
     noise = Noise(seed=1)
     draw(noise, (2 * MAX_STREAMS * ELEMENTS_PER_STREAM,))
-    assert len(noise.state_dict()["devices"][0]["states"]) == MAX_STREAMS
+    assert len(noise.state_dict()["devices"][0]["shards"][0]) == MAX_STREAMS
 
 
 def test_streams_of_another_kind_of_device_start_anew():

@@ -1,6 +1,5 @@
 """Checkpoints: all that a chain needs to go on bit for bit, the last two of them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,10 @@ class Checkpoints:
             finally:
                 aside.unlink(missing_ok=True)
 
-    def load_all(self) -> Iterator[dict[str, Any]]:
+    def load_all(self) -> list[dict[str, Any]]:
         """The checkpoints that are there, the newest first."""
-        for path in (self.newest, self.previous):
-            if path.exists():
-                yield torch.load(path, weights_only=True, map_location="cpu")
+        paths = [path for path in (self.newest, self.previous) if path.exists()]
+        return [torch.load(path, weights_only=True, map_location="cpu") for path in paths]
 
     def exist(self) -> bool:
         return self.newest.exists() or self.previous.exists()

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.config import check_same, describe_loader, describe_sampler, describe_tensors
+from csgmcmc.chain.distributed import Place
 from csgmcmc.chain.events import Callback, Diverged, Moment
 from csgmcmc.chain.feed import Feed
 from csgmcmc.chain.progress import Display
@@ -21,6 +22,7 @@ from csgmcmc.chain.scalars import ScalarLog
 from csgmcmc.chain.stack import Stack
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
+from csgmcmc.samplers.noise import local
 from csgmcmc.schedules import Schedule, Tick
 
 Loss = Callable[..., Tensor]
@@ -53,6 +55,8 @@ class Chain:
         checkpoint_every: steps between checkpoints; by default a hundredth of the run.
         checkpoints: folder for checkpoints and the log; by default inside the draw store. In
             memory without this there are none.
+        place: where this process stands under `torchrun`; see `csgmcmc.place`. With replicas, the
+            gradients are averaged over them (DDP), unless the model is sharded already (FSDP2).
         generators: generators that the data's transforms draw from, besides the global ones, so
             that they are saved with the chain.
         progress: show a bar, or lines where there is no terminal.
@@ -78,6 +82,7 @@ class Chain:
         on_cycle_end: Callback | Sequence[Callback] = (),
         checkpoint_every: int | None = None,
         checkpoints: str | Path | None = None,
+        place: Place | None = None,
         generators: Sequence[Generator] = (),
         progress: bool = True,
     ) -> None:
@@ -85,13 +90,19 @@ class Chain:
             raise ValueError("loss and data go together: give both, or neither for a density")
         if clip is not None:
             check_number("clip", clip, above=0)
+        self.place = Place() if place is None else place
         noise = getattr(sampler, "noise", None)
         self.model, self.loss, self.sampler, self.schedule = model, loss, sampler, schedule
         self.draws = MemoryDraws() if draws is None else draws
         self.number = (noise.chain if noise else 0) if chain is None else chain
         check_count("chain", self.number, at_least=0)
+        if place is not None and place.chains > 1 and self.number != place.chain:
+            raise ValueError(
+                f"this process runs chain {place.chain}, but the sampler is of chain "
+                f"{self.number}: make it with chain=place.chain"
+            )
         self.accumulate = check_count("accumulate", accumulate, at_least=1)
-        self.clip, self.progress = clip, progress
+        self.clip, self.progress = clip, progress and self.place.writes
         self._device = None if device is None else torch.device(device)
         self._autocast = autocast
         self._feed = None if data is None else Feed(data, generators)
@@ -106,8 +117,10 @@ class Chain:
         self._folder = folder
         self._checkpoints = None
         if folder is not None:
-            self._checkpoints = Checkpoints(folder / "checkpoints", f"{self.number:04d}")
+            replica = f"-{self.place.replica}" if self.place.replica else ""
+            self._checkpoints = Checkpoints(folder / "checkpoints", f"{self.number:04d}{replica}")
         self._trained = self._trained_parameters()
+        self._forward = self._with_shared_gradients()
 
     def run(self, resume: bool = False) -> Draws:
         """Take all steps of the schedule, and return the draws.
@@ -124,10 +137,19 @@ class Chain:
                 self.draws.close()
         return self.draws
 
+    def _with_shared_gradients(self) -> nn.Module:
+        """The module whose backward pass averages gradients over the replicas of the chain."""
+        sharded = any(hasattr(param, "placements") for param in self._trained)
+        if self.place.replicas == 1 or sharded:
+            return self.model
+        if isinstance(self.model, Stack):
+            raise ValueError("a stack cannot have replicas: give each process chains of its own")
+        return nn.parallel.DistributedDataParallel(self.model, process_group=self.place.group)
+
     def _run_from(self, first: int) -> None:
         steps = self.schedule.steps
         log_path = None
-        if self._folder is not None:
+        if self._folder is not None and self.place.writes:
             log_path = self._folder / "logs" / f"{self.number:04d}.jsonl"
         log, log_every = ScalarLog(log_path, first), max(1, steps // 1000)
         cycles = self.schedule.total_cycles
@@ -154,7 +176,8 @@ class Chain:
         return {
             "schedule": repr(self.schedule),
             **describe_sampler(self.sampler),
-            "model": describe_tensors(tensors_of(self.model)),
+            "model": describe_tensors(self.model.state_dict()),
+            "replicas": self.place.replicas,
             "data": None if self._feed is None else describe_loader(self._feed.loader),
             "accumulate": self.accumulate,
             "clip": self.clip,
@@ -192,17 +215,24 @@ class Chain:
         """Accumulate the gradients of one step; the loss of each chain."""
         self.sampler.zero_grad()
         total: Tensor | None = None
-        for _ in range(self.accumulate):
+        for index in range(self.accumulate):
             batch = None if self._feed is None else self._feed.next()
             if self._device is not None:
                 batch = pytree.tree_map_only(Tensor, lambda x: x.to(self._device), batch)
-            losses = self._evaluate(batch)
-            if self.accumulate > 1:
-                losses = losses / self.accumulate
-            losses.sum().backward()
+            with self._unshared() if index + 1 < self.accumulate else nullcontext():
+                losses = self._evaluate(batch)
+                if self.accumulate > 1:
+                    losses = losses / self.accumulate
+                losses.sum().backward()
             total = losses.detach() if total is None else total + losses.detach()
         assert total is not None  # noqa: S101  (accumulate is at least 1)
         return total
+
+    def _unshared(self) -> AbstractContextManager[None]:
+        """Gradients are shared among replicas with the last batch of a step only."""
+        forward = self._forward
+        shares = isinstance(forward, nn.parallel.DistributedDataParallel)
+        return forward.no_sync() if shares else nullcontext()
 
     def _losses(self, batch: Any) -> Tensor:
         """The loss of each chain: summed, never averaged, before the backward pass."""
@@ -213,7 +243,7 @@ class Chain:
         with mixed:
             if isinstance(self.model, Stack):
                 return self.model.per_chain(self._loss_of, batch)
-            return self._loss_of(self.model, batch)
+            return self._loss_of(self._forward, batch)
 
     def _loss_of(self, model: Callable[..., Tensor], batch: Any) -> Tensor:
         if self.loss is None:
@@ -241,19 +271,22 @@ class Chain:
 
     def _keep(self, tick: Tick, lr: float) -> None:
         self._check_weights(tick, lr)
-        if not isinstance(self.model, Stack):
-            self.draws.append(self.model, tick, chain=self.number)
+        if isinstance(self.model, Stack):
+            for offset, tensors in enumerate(self.model.chain_tensors()):
+                self.draws.append(tensors, tick, chain=self.number + offset)
             return
-        for offset, tensors in enumerate(self.model.chain_tensors()):
-            self.draws.append(tensors, tick, chain=self.number + offset)
+        tensors = tensors_of(self.model)  # of a sharded model: all replicas gather it
+        if self.place.writes:
+            self.draws.append(tensors, tick, chain=self.number)
 
     def _check_weights(self, tick: Tick, lr: float) -> None:
         """Refuse to keep weights that are not finite."""
         for param in self._trained:
             # A sum costs one pass; only a suspicious one is looked at more closely.
-            if math.isfinite(param.detach().sum().item()):
+            weights = local(param.detach())
+            if math.isfinite(weights.sum().item()):
                 continue
-            finite = param.isfinite()
+            finite = weights.isfinite()
             bad = [0]
             if isinstance(self.model, Stack):
                 bad = (~finite.flatten(1).all(1)).nonzero().flatten().tolist()
@@ -282,8 +315,9 @@ class Chain:
         return trained
 
     def _claim(self) -> None:
-        if isinstance(self.draws, DrawStore):
-            self.draws.provenance = {**self.config(), **self.draws.provenance}
+        if isinstance(self.draws, DrawStore) and self.place.writes:
+            seed = getattr(getattr(self.sampler, "noise", None), "seed", None)
+            self.draws.provenance = {"seed": seed, **self.config(), **self.draws.provenance}
             for chain in self._numbers:
                 self.draws.claim(chain)
 
@@ -309,30 +343,34 @@ class Chain:
             raise ValueError(
                 "resume needs checkpoints: keep the draws in a DrawStore, or give checkpoints="
             )
-        state = next(self._checkpoints.load_all(), None)
-        if state is None:
+        states = {state["step"]: state for state in self._checkpoints.load_all()}
+        step = self.place.agreed(set(states))
+        if step is None:
             return None
+        state = states[step]
         check_same(state["config"], self.config())
-        self.model.load_state_dict(state["model"])
+        with torch.no_grad():
+            for name, value in self.model.state_dict().items():
+                local(value).copy_(state["model"][name])
         self.sampler.load_state_dict(state["sampler"])
         if self._feed is not None:
             self._feed.load_state_dict(state["feed"])
         restore_random_state(state["random"], self._generators)
-        return state["step"]
+        return step
 
     def _save(self, step: int) -> None:
+        """Keep what this process holds: each replica has a checkpoint of its own."""
         if self._checkpoints is None:
             return
-        self._checkpoints.save(
-            {
-                "step": step,
-                "config": self.config(),
-                "model": tensors_of(self.model),
-                "sampler": self.sampler.state_dict(),
-                "feed": None if self._feed is None else self._feed.state_dict(),
-                "random": random_state(self._generators),
-            }
-        )
+        state = {
+            "step": step,
+            "config": self.config(),
+            "model": self.model.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "feed": None if self._feed is None else self._feed.state_dict(),
+            "random": random_state(self._generators),
+        }
+        self._checkpoints.save(pytree.tree_map_only(Tensor, lambda x: local(x.detach()), state))
 
 
 def _listed(callbacks: Callback | Sequence[Callback]) -> list[Callback]:

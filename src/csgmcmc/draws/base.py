@@ -117,4 +117,9 @@ def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
                 f"a draw holds tensors, but {name!r} of the model's state_dict is a "
                 f"{type(value).__name__}"
             )
-    return {name: value.detach() for name, value in state.items()}
+    return {name: _whole(value.detach()) for name, value in state.items()}
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """A tensor that is sharded over processes (a DTensor), gathered: all of them must ask."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # pyright: ignore[reportAttributeAccessIssue]

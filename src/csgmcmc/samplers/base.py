@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
-from csgmcmc.samplers.noise import Noise
+from csgmcmc.samplers.noise import Noise, local
 from csgmcmc.samplers.prior import check_prior, prior_gradient
 
 Group = dict[str, Any]
@@ -72,7 +72,11 @@ class Sampler(torch.optim.Optimizer, ABC):
         noise: list[Tensor] | None,
         foreach: bool,
     ) -> None:
-        """Move `params` one step; `noise` is standard normal, or None at temperature 0."""
+        """Move `params` one step; `noise` is standard normal, or None at temperature 0.
+
+        `params` are the keys of `self.state`. Arithmetic is done on `local` tensors: what this
+        process holds of parameters that are sharded over several.
+        """
 
     @abstractmethod
     def injected_variance(self, group: Group, param: Tensor) -> Tensor | float:
@@ -215,7 +219,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         for param in params:
             if name not in self.state[param]:
                 self.state[param][name] = start(param)
-        return [self.state[param][name] for param in params]
+        return [local(self.state[param][name]) for param in params]
 
 
 def zeros(param: Tensor) -> Tensor:
@@ -236,7 +240,8 @@ def _with_gradient(params: list[Tensor]) -> list[Tensor]:
 
 def _gradients(group: Group, params: list[Tensor], foreach: bool) -> list[Tensor]:
     """Gradients of U / N: those of the loss, and the prior's."""
-    gradients = [param.grad for param in params if param.grad is not None]
+    gradients = [local(param.grad) for param in params if param.grad is not None]
+    params = [local(param) for param in params]
     weight_decay, prior = group["weight_decay"], group["prior"]
     if prior is not None:
         scale = 1 / group["num_data"]

@@ -27,6 +27,10 @@ MT_WORDS_OFFSET = 24
 MT_WORDS = 624
 
 
+Buffer = tuple[torch.device, torch.dtype, int]
+"""What tells buffers apart: device, precision, and the shard that this process holds."""
+
+
 class Noise:
     """Standard normal noise for lists of parameters, with a state that can be saved.
 
@@ -39,38 +43,42 @@ class Noise:
     def __init__(self, seed: int | None = None, chain: int = 0) -> None:
         self.seed = secrets.randbits(63) if seed is None else check_count("seed", seed, at_least=0)
         self.chain = check_count("chain", chain, at_least=0)
-        self._buffers: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+        self._buffers: dict[Buffer, Tensor] = {}
         # Devices are numbered, and streams are told apart by that number and not by the device's
         # name: replicas of a chain on cuda:0 and cuda:1 must draw the same.
         self._numbers: dict[torch.device, int] = {}
-        self._streams: dict[torch.device, list[torch.Generator]] = {}
+        self._streams: dict[tuple[torch.device, int], list[torch.Generator]] = {}
         self._loaded: list[dict[str, Any]] = []
 
     def like(self, params: Sequence[Tensor], among: Sequence[Tensor] | None = None) -> list[Tensor]:
         """Standard normal tensors of the shapes, dtypes and devices of `params`.
 
         They are views of buffers that the next call overwrites. Devices are numbered by their first
-        appearance `among` all parameters, so that it does not matter which of them ask first.
+        appearance `among` all parameters, so that it does not matter which of them ask first. Of a
+        parameter that is sharded over processes (a DTensor), each process gets the noise of its
+        own shard, which is independent of the others'.
         """
         if any(param.device not in self._numbers for param in params):
             for param in params if among is None else among:
                 self._numbers.setdefault(param.device, len(self._numbers))
         noise: list[Tensor | None] = [None] * len(params)
         for key, indices in _by_buffer(params).items():
-            sizes = [params[index].numel() for index in indices]
-            pieces = self._fill(*key, sum(sizes)).split(sizes)
-            for index, piece in zip(indices, pieces, strict=True):
-                noise[index] = _shaped_like(params[index], piece)
+            mine = [local(params[index]) for index in indices]
+            sizes = [param.numel() for param in mine]
+            pieces = self._fill(key, sum(sizes)).split(sizes)
+            for index, param, piece in zip(indices, mine, pieces, strict=True):
+                noise[index] = _shaped_like(param, piece)
         return noise  # pyright: ignore[reportReturnType]  (every index is in one buffer)
 
     def state_dict(self) -> dict[str, Any]:
         """Integers, strings and byte tensors, safe for `torch.load(weights_only=True)`."""
-        devices: list[dict[str, Any]] = list(self._loaded)
-        for device, number in self._numbers.items():
-            devices += [{"device": "", "states": []}] * (number + 1 - len(devices))
-            if device in self._streams:
-                states = [stream.get_state() for stream in self._streams[device]]
-                devices[number] = {"device": device.type, "states": states}
+        devices: list[dict[str, Any]] = [dict(loaded) for loaded in self._loaded]
+        devices += [{"device": "", "shards": {}}] * (len(self._numbers) - len(devices))
+        for (device, shard), streams in self._streams.items():
+            number = self._numbers[device]
+            shards = devices[number]["shards"] if devices[number]["device"] == device.type else {}
+            states = [stream.get_state() for stream in streams]
+            devices[number] = {"device": device.type, "shards": {**shards, shard: states}}
         return {"seed": self.seed, "chain": self.chain, "devices": devices}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -87,42 +95,62 @@ class Noise:
         self._buffers = {}  # scratch: never copied
         self.load_state_dict(state)
 
-    def _fill(self, device: torch.device, dtype: torch.dtype, size: int) -> Tensor:
-        buffer = self._buffers.get((device, dtype))
+    def _fill(self, key: Buffer, size: int) -> Tensor:
+        device, dtype, shard = key
+        buffer = self._buffers.get(key)
         if buffer is None or buffer.numel() != size:
-            buffer = self._buffers[device, dtype] = torch.empty(size, device=device, dtype=dtype)
+            buffer = self._buffers[key] = torch.empty(size, device=device, dtype=dtype)
         segments = min(MAX_STREAMS, size // ELEMENTS_PER_STREAM)
         if device.type != "cpu" or segments <= 1:  # accelerators fill all of it at once anyway
-            return buffer.normal_(generator=self._stream(device, 0))
+            return buffer.normal_(generator=self._stream(device, shard, 0))
         for stream, segment in enumerate(buffer.tensor_split(segments)):
-            segment.normal_(generator=self._stream(device, stream))
+            segment.normal_(generator=self._stream(device, shard, stream))
         return buffer
 
-    def _stream(self, device: torch.device, index: int) -> torch.Generator:
+    def _stream(self, device: torch.device, shard: int, index: int) -> torch.Generator:
         number = self._numbers[device]
-        if device not in self._streams:
-            self._streams[device] = self._loaded_streams(device, number)
-        streams = self._streams[device]
+        streams = self._streams.get((device, shard))
+        if streams is None:
+            streams = self._streams[device, shard] = self._loaded_streams(device, number, shard)
         while len(streams) <= index:
-            streams.append(_generator(device, self.seed, (self.chain, number, len(streams))))
+            key = (self.chain, number, len(streams), *([shard] if shard else []))
+            streams.append(_generator(device, self.seed, key))
         return streams[index]
 
-    def _loaded_streams(self, device: torch.device, number: int) -> list[torch.Generator]:
+    def _loaded_streams(
+        self, device: torch.device, number: int, shard: int
+    ) -> list[torch.Generator]:
         """The streams that a loaded state has for the `number`-th device, if it is of the kind."""
         streams: list[torch.Generator] = []
         if number < len(self._loaded) and self._loaded[number]["device"] == device.type:
-            for state in self._loaded[number]["states"]:
+            for state in self._loaded[number]["shards"].get(shard, []):
                 streams.append(torch.Generator(device))
                 streams[-1].set_state(state.cpu())
         return streams
 
 
-def _by_buffer(params: Sequence[Tensor]) -> dict[tuple[torch.device, torch.dtype], list[int]]:
-    """Indices of `params` by device and by the precision their noise is drawn in."""
-    buffers: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this process holds: all of it, unless it is a DTensor."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _shard(param: Tensor) -> int:
+    """Which shard of a parameter this process holds, from 1; 0 where all processes hold all."""
+    index, sharded = 0, False
+    for dimension, placement in enumerate(getattr(param, "placements", ())):
+        if placement.is_shard():
+            mesh: Any = param.device_mesh  # pyright: ignore[reportAttributeAccessIssue]
+            index = index * mesh.size(dimension) + mesh.get_local_rank(dimension)
+            sharded = True
+    return index + 1 if sharded else 0
+
+
+def _by_buffer(params: Sequence[Tensor]) -> dict[Buffer, list[int]]:
+    """Indices of `params` by the buffer that their noise is drawn in."""
+    buffers: dict[Buffer, list[int]] = {}
     for index, param in enumerate(params):
         precision = torch.float64 if param.dtype == torch.float64 else torch.float32
-        buffers.setdefault((param.device, precision), []).append(index)
+        buffers.setdefault((param.device, precision, _shard(param)), []).append(index)
     return buffers
 
 

@@ -27,6 +27,7 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_choice, check_number
 from csgmcmc.samplers.base import Group, Sampler, zeros
+from csgmcmc.samplers.noise import local
 from csgmcmc.samplers.prior import Prior
 
 
@@ -115,11 +116,12 @@ class PSGLD(Sampler):
         frozen = noise is not None and group["adapt"] == "cold"
         if frozen:  # what was never seen before has to begin somewhere
             for param, gradient in zip(params, gradients, strict=True):
-                first = gradient.square().mul_(1 - group["alpha"])
-                self.state[param].setdefault("square_average", first)
+                if "square_average" not in self.state[param]:
+                    (average,) = self._states([param], "square_average", zeros)
+                    average.copy_(gradient.square().mul_(1 - group["alpha"]))
         rule = psgld_foreach if foreach else psgld_plain
         rule(
-            params,
+            list(map(local, params)),
             gradients,
             self._states(params, "square_average", zeros),
             noise,

@@ -23,6 +23,7 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
 from csgmcmc.samplers.base import Group, Sampler, zeros
+from csgmcmc.samplers.noise import local
 from csgmcmc.samplers.prior import Prior
 
 
@@ -144,7 +145,7 @@ class SGHMC(Sampler):
     ) -> None:
         rule = sghmc_foreach if foreach else sghmc_plain
         rule(
-            params,
+            list(map(local, params)),
             gradients,
             self._states(params, "velocity", zeros),
             noise,

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.samplers.base import Group, Sampler
+from csgmcmc.samplers.noise import local
 from csgmcmc.samplers.prior import Prior
 
 
@@ -93,7 +94,7 @@ class SGLD(Sampler):
     ) -> None:
         noise_std = math.sqrt(self.injected_variance(group, params[0]))
         rule = sgld_foreach if foreach else sgld_plain
-        rule(params, gradients, noise, lr=group["lr"], noise_std=noise_std)
+        rule(list(map(local, params)), gradients, noise, lr=group["lr"], noise_std=noise_std)
 
 
 def sgld_plain(

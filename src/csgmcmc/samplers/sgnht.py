@@ -26,6 +26,7 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
 from csgmcmc.samplers.base import Group, Sampler, zeros
+from csgmcmc.samplers.noise import local
 from csgmcmc.samplers.prior import Prior
 from csgmcmc.samplers.sghmc import sghmc_foreach, sghmc_plain
 
@@ -109,11 +110,12 @@ class SGNHT(Sampler):
         lr, momentum = group["lr"], group["momentum"]
         if noise is None or lr == 0:
             cold = sghmc_foreach if foreach else sghmc_plain
-            cold(params, gradients, velocities, None, lr=lr, momentum=momentum, noise_std=0.0)
+            values = list(map(local, params))
+            cold(values, gradients, velocities, None, lr=lr, momentum=momentum, noise_std=0.0)
             return
         rule = sgnht_foreach if foreach else sgnht_plain
         rule(
-            params,
+            list(map(local, params)),
             gradients,
             velocities,
             self._states(params, "friction", lambda param: zeros(param).add_(1 - momentum)),

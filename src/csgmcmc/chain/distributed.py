@@ -1,0 +1,92 @@
+"""Chains on many processes: a mesh of chains x replicas, started by `torchrun`.
+
+Chains run apart and never talk. The replicas of one chain see different data, share gradients (DDP,
+or FSDP2 if the model was sharded by the user), and draw the same noise, so that they stay equal bit
+for bit. Only the first replica of a chain writes draws.
+"""
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.utils.data import Dataset, DistributedSampler
+
+from csgmcmc.arguments import check_count
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands among all: the `replica`-th of `replicas` of the `chain`-th chain.
+
+    Attributes:
+        chain: number of this process's chain.
+        chains: number of chains.
+        replica: number of this process among the replicas of its chain.
+        replicas: processes for each chain.
+        device: the device of this process.
+        mesh: the device mesh of this chain's replicas, to shard a model over; None if alone.
+    """
+
+    chain: int = 0
+    chains: int = 1
+    replica: int = 0
+    replicas: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    mesh: DeviceMesh | None = None
+
+    @property
+    def group(self) -> dist.ProcessGroup | None:
+        """The process group of this chain's replicas."""
+        return None if self.mesh is None else self.mesh.get_group()
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process is the one of its chain that keeps draws."""
+        return self.replica == 0
+
+    def data_sampler(self, dataset: Dataset, *, shuffle: bool = True, seed: int = 0) -> Any:
+        """A sampler that gives each replica its own part of the data, in an order by `seed`.
+
+        Chains shuffle differently.
+        """
+        return DistributedSampler(
+            dataset, self.replicas, self.replica, shuffle=shuffle, seed=seed + 1000 * self.chain
+        )
+
+    def agreed(self, steps: set[int]) -> int | None:
+        """The largest step that all replicas of the chain have a checkpoint of."""
+        if self.group is not None:
+            gathered: list[Any] = [None] * self.replicas
+            dist.all_gather_object(gathered, steps, group=self.group)
+            steps = set.intersection(*gathered)
+        return max(steps, default=None)
+
+
+def place(chains: int | None = None) -> Place:
+    """Find this process's place under `torchrun`; alone without it.
+
+    Args:
+        chains: number of chains; the processes are divided among them. By default one a process.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    chains = world if chains is None else check_count("chains", chains, at_least=1)
+    if world % chains:
+        raise ValueError(
+            f"chains={chains} does not divide the {world} processes: start a multiple of chains"
+        )
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if world == 1:
+        return Place(device=device)
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    mesh = init_device_mesh(
+        device.type, (chains, world // chains), mesh_dim_names=("chain", "replica")
+    )
+    chain, replica = mesh.get_local_rank("chain"), mesh.get_local_rank("replica")
+    return Place(chain, chains, replica, world // chains, device, mesh["replica"])

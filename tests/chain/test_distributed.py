@@ -1,0 +1,101 @@
+"""Chains x replicas in real processes, started by torchrun."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from csgmcmc import SGHMC, Chain, Constant, DrawStore
+from csgmcmc.chain import Place, place
+from csgmcmc.draws import StoreWarning
+from tests.chain import torchrun_jobs
+from tests.support import SIGMAS
+
+
+def torchrun(job: str, out: Path, processes: int, restarts: int = 0, **environment: str) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*launcher, f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
+    root = str(Path(__file__).parents[2])
+    variables = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **environment}
+    result = subprocess.run(
+        [*command, torchrun_jobs.__file__, job, str(out)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+
+
+def test_replicas_stay_equal_and_chains_are_independent(tmp_path):
+    torchrun("replicas", tmp_path, processes=4)
+    ends = {
+        (chain, replica): torch.load(tmp_path / f"{chain}-{replica}.pt")
+        for chain in range(2)
+        for replica in range(2)
+    }
+    for chain in range(2):
+        one, other = ends[chain, 0], ends[chain, 1]
+        for ours, theirs in zip(one["params"], other["params"], strict=True):
+            assert torch.equal(ours, theirs)
+        assert one["noise"]["chain"] == chain
+    chains = [
+        torch.cat([param.flatten() for param in ends[chain, 0]["params"]]) for chain in range(2)
+    ]
+    assert not torch.allclose(chains[0], chains[1], rtol=0.1)
+
+    store = DrawStore(tmp_path / "store")
+    assert store.chains == [0, 1]
+    assert len(store) == 8
+    assert store.problems == []
+    last = store.of_chain(1)[-1].tensors()
+    assert torch.equal(last["3.weight"], ends[1, 0]["params"][4])
+
+
+def test_a_killed_worker_is_started_again_and_goes_on(tmp_path):
+    torchrun("restart", tmp_path / "whole", processes=2)
+    torchrun("restart", tmp_path / "killed", processes=2, restarts=2, DIE="yes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        whole, killed = (DrawStore(tmp_path / name / "store") for name in ("whole", "killed"))
+    assert len(whole) == len(killed) == 10
+    for one, other in zip(whole, killed, strict=True):
+        assert one == other
+        ours, theirs = one.tensors(), other.tensors()
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_shards_of_a_tensor_draw_independent_noise(tmp_path):
+    torchrun("shards", tmp_path, processes=2)
+    store = DrawStore(tmp_path / "store")
+    assert len(store) == 4
+    weight = store[0].tensors()["0.weight"]
+    assert weight.shape == (500, 200)
+    first, second = weight[:250].flatten(), weight[250:].flatten()
+    correlation = float(torch.corrcoef(torch.stack([first, second]))[0, 1])
+    assert abs(correlation) < SIGMAS / len(first) ** 0.5
+    # One step from rest with no gradient is noise of variance 2 * (1 - momentum) * lr / N.
+    expected = 2 * 0.5 * 0.05 / 40
+    assert abs(float(weight.var()) / expected - 1) < SIGMAS * (2 / weight.numel()) ** 0.5
+    shards = [torch.load(tmp_path / f"shard-{replica}.pt") for replica in range(2)]
+    assert torch.equal(torch.cat(shards), store[3].tensors()["0.weight"])
+
+
+def test_alone_it_is_one_chain(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert place() == Place()
+    with pytest.raises(ValueError, match="chains=2 does not divide the 1 processes"):
+        place(chains=2)
+
+
+def test_the_sampler_must_be_of_the_processs_chain():
+    model = torch.nn.Linear(2, 2)
+    sampler = SGHMC(model.parameters(), lr=0.1, num_data=1)
+    with pytest.raises(ValueError, match=r"make it with chain=place\.chain"):
+        Chain(model, None, None, sampler, Constant(3), place=Place(chain=1, chains=2))
