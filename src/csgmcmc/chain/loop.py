@@ -191,7 +191,7 @@ class Chain:
         group = self.sampler.param_groups[0]
         lr, temperature = float(group["lr"]), float(group.get("temperature", 0.0))
         losses = self._gradients()
-        loss = losses.mean().item()
+        loss = (losses.mean() if losses.ndim else losses).item()
         if not math.isfinite(loss):
             bad = (~losses.isfinite()).reshape(-1).nonzero().flatten().tolist()
             raise self._diverged("the loss", tick, lr, bad)
@@ -213,7 +213,8 @@ class Chain:
 
     def _gradients(self) -> Tensor:
         """Accumulate the gradients of one step; the loss of each chain."""
-        self.sampler.zero_grad()
+        for param in self._trained:  # as the sampler's zero_grad, without the cost of its hooks
+            param.grad = None
         total: Tensor | None = None
         for index in range(self.accumulate):
             batch = None if self._feed is None else self._feed.next()
@@ -223,7 +224,7 @@ class Chain:
                 losses = self._evaluate(batch)
                 if self.accumulate > 1:
                     losses = losses / self.accumulate
-                losses.sum().backward()
+                (losses.sum() if losses.ndim else losses).backward()
             total = losses.detach() if total is None else total + losses.detach()
         assert total is not None  # noqa: S101  (accumulate is at least 1)
         return total
