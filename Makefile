@@ -11,7 +11,7 @@ help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv --clear $(VENV)
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -30,8 +30,10 @@ test: lint ## The gate: lint, then all tests but the slow ones
 test-slow: $(READY) ## The slow tests
 	$(BIN)/python -m pytest -n 2 -q -m slow
 
-bench: $(READY) ## Time the samplers beside torch.optim
+bench: $(READY) ## Time samplers, stores and stacks, each beside its plain counterpart
 	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/stores.py
+	$(BIN)/python benchmarks/stacks.py
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,0 +1,85 @@
+"""Time to append a draw and to open a store, beside plain `safetensors.save_file`, in one run.
+
+    make bench
+
+Rounds take turns; a ratio is that of two medians. Writes runs/bench/stores.json.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from timing import Case, report
+
+from csgmcmc import DrawStore, Tick
+
+DRAWS = 1000
+
+
+def model(parameters: int) -> dict[str, torch.Tensor]:
+    return {f"layer{index}": torch.randn(parameters // 10) for index in range(10)}
+
+
+def plain_save(folder: Path, tensors: dict[str, torch.Tensor]) -> Callable[[], None]:
+    def work() -> None:
+        save_file(tensors, folder / "plain.safetensors")
+        descriptor = os.open(folder / "plain.safetensors", os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+    return work
+
+
+def append(folder: Path, tensors: dict[str, torch.Tensor]) -> Callable[[], None]:
+    store, step = DrawStore(folder / "store"), iter(range(10**9))
+
+    def work() -> None:
+        now = next(step)
+        store.append(tensors, Tick(now, 0, "sample", 1.0, 1.0, collect=True))
+        (folder / "store" / "draws" / f"0000-{now:09d}.safetensors").unlink()  # spare the disk
+
+    return work
+
+
+def many_draws(folder: Path) -> Path:
+    store = DrawStore(folder)
+    for step in range(DRAWS):
+        tensors = {"w": torch.full((25_000,), float(step))}
+        store.append(tensors, Tick(step, 0, "sample", 1.0, 1.0, collect=True))
+    store.close()
+    return folder
+
+
+def read_all(path: Path) -> Callable[[], None]:
+    def work() -> None:
+        for file in (path / "draws").iterdir():
+            for tensor in load_file(file).values():
+                tensor.sum()  # mapped: the sum is what reads it
+
+    return work
+
+
+def main() -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        opened = many_draws(folder / "many")
+        cases = []
+        for parameters in (100_000, 11_000_000):
+            tensors, place = model(parameters), folder / str(parameters)
+            place.mkdir()
+            name = f"append a draw of {parameters / 1e6:g}M parameters"
+            works = {"save_file + fsync": plain_save(place, tensors)}
+            cases.append(Case(name, {**works, "DrawStore.append": append(place, tensors)}, 5))
+        works = {"reading all": read_all(opened), "DrawStore(path)": lambda: DrawStore(opened)}
+        cases.append(Case(f"open a store of {DRAWS} draws of 0.1 MB", works, 3))
+        report("stores", cases)
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
