@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 from hypothesis import settings
@@ -5,6 +7,15 @@ from hypothesis import settings
 # The same examples every time: a red test stays red until it is mended.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch):
+    """Tests kill processes, never the machine: flushing would only make them wait.
+
+    That files are flushed, and in which order, is tested in tests/draws/test_store.py.
+    """
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture(autouse=True)

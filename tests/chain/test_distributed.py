@@ -27,7 +27,7 @@ def torchrun(job: str, out: Path, processes: int, restarts: int = 0, **environme
         env=variables,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=120,
         check=False,
     )
     assert result.returncode == 0, result.stderr[-3000:]

@@ -36,6 +36,30 @@ def draw_file(path: Path, step: int, chain=0) -> Path:
     return path / "draws" / f"{chain:04d}-{step:09d}.safetensors"
 
 
+def test_a_draw_is_flushed_before_it_is_named_and_named_before_it_is_listed(tmp_path, monkeypatch):
+    store = DrawStore(tmp_path)
+    store.claim(0)
+    events = []
+
+    def fsync(descriptor):
+        events.append(("flush", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
+
+    def replace(self, target):
+        events.append(("rename", Path(target).name))
+        return os.rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    store.append({"w": torch.zeros(3)}, tick(5))
+    name = "0000-000000005.safetensors"
+    assert events == [
+        ("flush", f"{name}.{os.getpid()}.part"),
+        ("rename", name),
+        ("flush", "draws"),
+        ("flush", "0000.manifest"),
+    ]
+
+
 def test_reading_makes_nothing(tmp_path):
     assert len(DrawStore(tmp_path / "nothing")) == 0
     assert not (tmp_path / "nothing").exists()

@@ -84,9 +84,25 @@ def place(chains: int | None = None) -> Place:
     if world == 1:
         return Place(device=device)
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        _initialise("nccl" if device.type == "cuda" else "gloo")
     mesh = init_device_mesh(
         device.type, (chains, world // chains), mesh_dim_names=("chain", "replica")
     )
     chain, replica = mesh.get_local_rank("chain"), mesh.get_local_rank("replica")
     return Place(chain, chains, replica, world // chains, device, mesh["replica"])
+
+
+def _initialise(backend: str) -> None:
+    """Make the process group, also when torchrun has started this process again.
+
+    On one machine the restarted processes get the store of those before them, with their addresses
+    still in it, and may try for ever to connect to the dead. The number of the restart, which they
+    all agree on there, keeps the lives apart.
+    """
+    if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
+        dist.init_process_group(backend)
+        return
+    store, rank, world = next(dist.rendezvous("env://"))
+    life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    own = dist.PrefixStore(f"restart-{life}", store)
+    dist.init_process_group(backend, store=own, rank=rank, world_size=world)
