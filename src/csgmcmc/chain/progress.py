@@ -4,7 +4,7 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from csgmcmc.schedules import Tick
 
@@ -47,9 +47,8 @@ class Display:
         if shown and self._console.is_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(bar_width=6),  # all of it fits into 80 columns
                 TextColumn("{task.fields[state]}"),
-                TimeElapsedColumn(),
                 TimeRemainingColumn(),
                 console=self._console,
             )
@@ -77,8 +76,8 @@ class Display:
             return
         self._next = now + self._wait
         state = (
-            f"cycle {tick.cycle + 1}/{self._cycles} {tick.stage}, lr {lr:.3g}, "
-            f"T {temperature:.3g}, loss {loss:.4g}, {draws} draws"
+            f"cycle {tick.cycle + 1}/{self._cycles} {tick.stage} lr {lr:.2g} "
+            f"T {temperature:.2g} loss {loss:.3g} {draws} draws"
         )
         if self._bar is not None:
             self._bar.update(self._task, completed=tick.step + 1, state=state)
