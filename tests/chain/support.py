@@ -40,7 +40,7 @@ def make_chain(
     model = nn.Sequential(
         nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2)
     )
-    loader = loader or DataLoader(Noisy(), batch_size=8, shuffle=True)
+    loader = DataLoader(Noisy(), batch_size=8, shuffle=True) if loader is None else loader
     sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, momentum=0.8, seed=3)
     schedule = Cyclical(steps, cycles=3, exploration=0.5, samples_per_cycle=4)
     options = {"checkpoint_every": 7, "progress": False, **options}
@@ -48,10 +48,16 @@ def make_chain(
     return Chain(model, nn.functional.cross_entropy, loader, sampler, schedule, draws, **options)
 
 
-def slow_down(seconds: float):
-    return lambda _: time.sleep(seconds)
+def told_and_slowed(seconds: float):
+    """Say that the first step is done, and take some time for each."""
+
+    def call(moment) -> None:
+        print("step", moment.tick.step, flush=True)  # noqa: T201
+        time.sleep(seconds)
+
+    return call
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    make_chain(sys.argv[1], on_step=slow_down(float(sys.argv[2]))).run(resume=True)
+    make_chain(sys.argv[1], on_step=told_and_slowed(float(sys.argv[2]))).run(resume=True)

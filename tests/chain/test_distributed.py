@@ -87,6 +87,12 @@ def test_shards_of_a_tensor_draw_independent_noise(tmp_path):
     assert torch.equal(torch.cat(shards), store[3].tensors()["0.weight"])
 
 
+def test_replicas_without_a_common_seed_are_refused(tmp_path):
+    torchrun("seeds", tmp_path, processes=2)
+    for replica in range(2):
+        assert "have different seeds" in (tmp_path / f"{replica}.txt").read_text()
+
+
 def test_alone_it_is_one_chain(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert place() == Place()

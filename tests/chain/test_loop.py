@@ -178,12 +178,23 @@ def test_weights_that_are_not_finite_are_never_kept(tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: linear_chain([], Constant(3)).run(), "data is empty"),
+        (lambda: linear_chain([], Constant(3)), "data is empty"),
+        (lambda: linear_chain(iter([]), Constant(3)).run(), "data is empty.*begun again"),
+        (lambda: linear_chain([1], Constant(3), generators=[7]), "generators must be"),
+        (
+            lambda: linear_chain(
+                DataLoader(plain_data(), batch_size=8),
+                Constant(3),
+                lambda outputs, labels: cross_entropy(outputs, labels, reduction="none"),
+            ).run(),
+            r"loss must be one number.*\(8,\)",
+        ),
         (lambda: linear_chain(None, Constant(3)), "loss and data go together"),
         (lambda: linear_chain([1], Constant(3), accumulate=0), "accumulate must be at least 1"),
         (lambda: linear_chain([1], Constant(3), clip=0), "clip must be above 0, got 0"),
         (lambda: linear_chain([1], Constant(3), checkpoint_every=0), "checkpoint_every"),
         (lambda: linear_chain([1], Constant(3), chain=-1), "chain must be at least 0"),
+        (lambda: linear_chain([1], Constant(3), chain=2), "draws the noise of chain 0"),
     ],
 )
 def test_bad_input_is_one_clear_sentence(make, words):
@@ -195,9 +206,9 @@ def test_nothing_to_train_is_refused():
     model = nn.Linear(2, 2).requires_grad_(False)
     sampler = SGLD([torch.zeros(1)], lr=0.1, num_data=1)
     with pytest.raises(ValueError, match="no trainable parameter"):
-        Chain(model, cross_entropy, [], sampler, Constant(3))
-    with pytest.raises(ValueError, match="none of the model's parameters"):
-        Chain(nn.Linear(2, 2), cross_entropy, [], sampler, Constant(3))
+        Chain(model, cross_entropy, [1], sampler, Constant(3))
+    with pytest.raises(ValueError, match=r"of shape \(1,\) that is not the model's"):
+        Chain(nn.Linear(2, 2), cross_entropy, [1], sampler, Constant(3))
 
 
 def test_two_runs_of_one_chain_at_once_are_refused(tmp_path):
@@ -324,3 +335,42 @@ def test_a_full_disk_stops_the_run_and_resume_goes_on(tmp_path, size):
         assert store.verify() == []
     finally:
         subprocess.run(["umount", "--lazy", where], check=True)
+
+
+def test_an_empty_loader_leaves_no_trace(tmp_path):
+    with pytest.raises(ValueError, match="data is empty"):
+        make_chain(tmp_path / "store", loader=[])
+    assert not (tmp_path / "store").exists()
+
+
+def test_modes_of_modules_are_kept():
+    """Those that the user froze, and all of them after a callback has evaluated the model."""
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model[1].eval()
+    seen = []
+    model.register_forward_pre_hook(lambda m, _: seen.append([p.training for p in m.modules()]))
+    sampler = SGLD(model.parameters(), lr=0.1, num_data=40)
+    loader, schedule = DataLoader(plain_data(), batch_size=8), Constant(6, every=2)
+    Chain(
+        model, cross_entropy, loader, sampler, schedule,
+        on_draw=lambda m: m.chain.model.eval(), progress=False,
+    ).run()  # fmt: skip
+    assert seen == [[True, True, False, True, True]] * 6
+    assert model[1].num_batches_tracked == 0
+    assert model[2].num_batches_tracked == 6
+
+
+def test_provenance_is_each_chains_own(tmp_path):
+    store = DrawStore(tmp_path, provenance={"note": "mine"})
+    for number, lr in ((0, 0.1), (1, 0.5)):
+        model = nn.Linear(6, 2)
+        sampler = SGLD(model.parameters(), lr=lr, num_data=40, seed=100 + number, chain=number)
+        loader = DataLoader(plain_data(), batch_size=8)
+        Chain(
+            model, cross_entropy, loader, sampler, Constant(2, draws=1), store, progress=False
+        ).run()
+    made = [DrawStore(tmp_path).headers()[number]["provenance"] for number in (0, 1)]
+    assert [one["seed"] for one in made] == [100, 101]
+    assert [one["groups"]["0"]["initial_lr"] for one in made] == [0.1, 0.5]
+    assert made[1]["note"] == "mine"

@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import SGHMC, SGLD, Chain, Constant, Diverged, MemoryDraws, stack
+from csgmcmc.chain import Place
 from csgmcmc.samplers.noise import Noise
 from tests.chain.support import Noisy
 from tests.support import SIGMAS
@@ -151,3 +152,37 @@ def test_stack_needs_a_number():
         stack(nn.Linear(2, 2))
     with pytest.raises(ValueError, match="number of models"):
         stack([])
+
+
+def test_buffers_that_a_module_replaces_are_kept():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(()))
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, inputs):
+            self.count = self.count + self.weight.detach()
+            return inputs * self.weight
+
+    model = stack(Counting(), chains=2)
+    for _ in range(3):
+        model(torch.ones(4))
+    assert [float(state["count"]) for state in model.chain_tensors()] == [3, 3]
+
+    sampler = SGLD(model.parameters(), lr=0.01, num_data=1)
+    loss, batches = (lambda outputs, _: outputs.mean()), [(torch.ones(4), torch.ones(4))]
+    Chain(model, loss, batches, sampler, Constant(2), clip=0.1, progress=False).run()
+    assert model.inner.count.shape == (2,)
+
+
+def test_each_process_has_stacked_chains_of_its_own():
+    model = stack(nn.Linear(2, 2), chains=4)
+
+    def chain(number):
+        sampler = SGLD(model.parameters(), lr=0.1, num_data=1, seed=1, chain=number)
+        return Chain(model, None, None, sampler, Constant(1), place=Place(chain=1, chains=2))
+
+    assert chain(4).number == 4
+    with pytest.raises(ValueError, match="first chain of this process is 4"):
+        chain(1)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -78,19 +79,34 @@ def shards(out: Path) -> None:
     def no_gradient(outputs, targets):
         return ((outputs - targets) * 0).mean()
 
-    store = DrawStore(out / "store")
-    options = {"place": here, "progress": False}
-    chain = Chain(model, no_gradient, batches, sampler, Constant(4, every=1), store, **options)
-    chain.run()
-    again = Chain(model, no_gradient, batches, sampler, Constant(4, every=1), store, **options)
-    again.run(resume=True)
+    def stop(moment) -> None:
+        if moment.tick.step == 2:
+            raise KeyboardInterrupt
+
+    store, schedule = DrawStore(out / "store"), Constant(4, every=1)
+    options = {"place": here, "progress": False, "checkpoint_every": 2}
+    with suppress(KeyboardInterrupt):
+        Chain(model, no_gradient, batches, sampler, schedule, store, on_step=stop, **options).run()
+    Chain(model, no_gradient, batches, sampler, schedule, store, **options).run(resume=True)
     assert start.keys() == model.state_dict().keys()
     mine = model.state_dict()["0.weight"].to_local()
     torch.save(mine, out / f"shard-{here.replica}.pt")
 
 
+def seeds(out: Path) -> None:
+    """Replicas whose samplers were given no seed."""
+    here = place(chains=1)
+    model = network()
+    sampler = SGHMC(model.parameters(), lr=0.05, num_data=40)
+    try:
+        Chain(model, nn.functional.cross_entropy, [1], sampler, Constant(1), place=here)
+    except ValueError as error:
+        (out / f"{here.replica}.txt").write_text(str(error))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"replicas": replicas, "restart": restart, "shards": shards}[sys.argv[1]](Path(sys.argv[2]))
+    jobs = {"replicas": replicas, "restart": restart, "shards": shards, "seeds": seeds}
+    jobs[sys.argv[1]](Path(sys.argv[2]))
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -10,8 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from csgmcmc import Tick
-from csgmcmc.draws import ClaimedError, DrawStore, StoreError, StoreWarning, keep_trainable
+from csgmcmc import Tick, stack
+from csgmcmc.draws import (
+    AnotherDrawError,
+    ClaimedError,
+    DrawStore,
+    StoreError,
+    StoreWarning,
+    keep_trainable,
+)
 
 
 def tick(step=0, cycle=0):
@@ -158,7 +165,7 @@ def test_writing_to_a_loaded_draw_leaves_the_file_alone(tmp_path):
 
 WRITER = """
 import sys, torch
-from csgmcmc import Tick
+from csgmcmc import Tick, stack
 from csgmcmc.draws import DrawStore
 path, chain = sys.argv[1], int(sys.argv[2])
 store = DrawStore(path)
@@ -302,3 +309,75 @@ def test_a_read_only_store_is_said_and_can_be_read(small_disk):
     with pytest.raises(StoreError, match="read-only"):
         store.append({"w": torch.zeros(100)}, tick(9))
     assert len(store) == 3
+
+
+def fine_tuned(path):
+    model: Any = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 2))
+    model[0].requires_grad_(False)
+    store = DrawStore(path, only=keep_trainable(model))
+    store.append(model, tick(1))
+    store.close()
+    return model
+
+
+def test_a_damaged_or_missing_base_is_named(tmp_path):
+    model = fine_tuned(tmp_path)
+    base = tmp_path / "base.safetensors"
+    whole = base.read_bytes()
+    base.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    store = DrawStore(tmp_path)
+    assert any("base.safetensors: checksum" in line for line in store.verify())
+    with pytest.raises(StoreError, match=r"base\.safetensors: missing or damaged"):
+        DrawStore(tmp_path)[0].tensors()
+
+    base.unlink()
+    store = reopened(tmp_path)
+    assert "base.safetensors: missing" in store.problems[0]
+    with pytest.raises(StoreError, match=r"base\.safetensors: missing or damaged"):
+        store[0].tensors()
+    with pytest.warns(StoreWarning):
+        again = DrawStore(tmp_path, only=keep_trainable(model))
+    with pytest.raises(StoreError, match="is missing: the draws in the store need it"):
+        again.append(model, tick(2))
+    assert not base.exists()
+
+
+def test_a_store_that_was_opened_earlier_sees_what_was_written_since(tmp_path):
+    first, second = DrawStore(tmp_path), DrawStore(tmp_path)
+    first.append({"w": torch.zeros(2)}, tick(1))
+    first.close()
+    with pytest.raises(AnotherDrawError):
+        second.append({"w": torch.ones(2)}, tick(1))
+    second.append({"w": torch.ones(2)}, tick(2))
+    second.close()
+    assert [draw.tensors()["w"][0] for draw in DrawStore(tmp_path)] == [0, 1]
+
+
+def test_dtypes_that_cannot_hold_the_draws_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="dtype must be a floating point dtype"):
+        DrawStore(tmp_path, dtype=torch.int8)
+    store = DrawStore(tmp_path / "half", dtype=torch.float16)
+    with pytest.raises(ValueError, match="w holds numbers too large"):
+        store.append({"w": torch.tensor([1e6])}, tick(1))
+    store.append({"w": torch.tensor([1.0])}, tick(1))
+    store.close()
+    with pytest.raises(StoreError, match=r"dtype=torch\.float16, and was opened with dtype=None"):
+        DrawStore(tmp_path / "half").append({"w": torch.tensor([1.0])}, tick(2))
+
+
+def test_frozen_ties_and_stacks_are_left_out_too():
+    model: Any = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
+    model[1].weight = model[0].weight
+    model[0].requires_grad_(False)
+    kept = {name for name in model.state_dict() if keep_trainable(model)(name)}
+    assert kept == {"1.bias", "2.weight", "2.bias"}
+    stacked = stack(model, chains=2)
+    names = stacked.chain_tensors()[0]
+    assert {name for name in names if keep_trainable(stacked)(name)} == kept
+
+
+def test_a_torn_store_file_is_said(tmp_path):
+    fill(tmp_path, count=1)
+    (tmp_path / "store.json").write_text('{"form')
+    with pytest.raises(StoreError, match=r"store\.json is damaged"):
+        DrawStore(tmp_path)

@@ -1,11 +1,13 @@
 """Checkpoints: all that a chain needs to go on bit for bit, the last two of them."""
 
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from csgmcmc.draws.store import explained
+from csgmcmc.draws.store import StoreError, StoreWarning, explained
 from csgmcmc.draws.tensors import flush
 
 
@@ -19,6 +21,7 @@ class Checkpoints:
     def __init__(self, folder: Path, name: str) -> None:
         self.newest = folder / f"{name}.pt"
         self.previous = folder / f"{name}.previous.pt"
+        self._newest_step = -1
 
     def save(self, state: dict[str, Any]) -> None:
         """Keep `state`, which holds tensors and plain values only."""
@@ -28,17 +31,28 @@ class Checkpoints:
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 _write(state, aside)
-                if self.newest.exists():
+                # A step that is saved again, in a resumed run, must not push out an older one:
+                # it may be the last that all replicas of a chain have in common.
+                if self.newest.exists() and state["step"] > self._newest_step:
                     self.newest.replace(self.previous)
                 aside.replace(self.newest)
                 flush(folder)
+                self._newest_step = state["step"]
             finally:
                 aside.unlink(missing_ok=True)
 
     def load_all(self) -> list[dict[str, Any]]:
-        """The checkpoints that are there, the newest first."""
+        """The checkpoints that are whole, the newest first; others are named in a warning."""
         paths = [path for path in (self.newest, self.previous) if path.exists()]
-        return [torch.load(path, weights_only=True, map_location="cpu") for path in paths]
+        whole = [path for path in paths if _is_whole(path)]
+        for path in paths:
+            if path not in whole:
+                warnings.warn(f"{path} is damaged and passed over", StoreWarning, stacklevel=2)
+        if paths and not whole:
+            raise StoreError(f"{self.newest} is damaged, and so is the one before it")
+        states = [torch.load(path, weights_only=True, map_location="cpu") for path in whole]
+        self._newest_step = max((state["step"] for state in states), default=-1)
+        return states
 
     def exist(self) -> bool:
         return self.newest.exists() or self.previous.exists()
@@ -53,3 +67,12 @@ def _write(state: dict[str, Any], path: Path) -> None:
         if isinstance(error.__context__, OSError):  # torch's writer hides what the system said
             raise error.__context__ from None
         raise
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether all parts of a checkpoint, a zip file, match their checksums."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            return file.testzip() is None
+    except (zipfile.BadZipFile, OSError, EOFError):
+        return False

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 
 class MismatchError(ValueError):
@@ -32,7 +33,7 @@ def describe_sampler(sampler: torch.optim.Optimizer) -> dict[str, Any]:
     groups = {
         str(index): {
             **{name: value for name, value in group.items() if name not in moving},
-            "prior": type(group.get("prior")).__name__,
+            "prior": _named(group.get("prior")),
             "tensors": len(group["params"]),
         }
         for index, group in enumerate(sampler.param_groups)
@@ -45,9 +46,12 @@ def describe_tensors(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     return {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors.items()}
 
 
-def describe_loader(loader: Any) -> dict[str, int | None]:
-    """The numbers of batches and examples, where the loader knows them."""
+def describe_loader(loader: Any) -> dict[str, Any]:
+    """What decides the batches and their order, as far as the loader knows it."""
     return {
+        "loader": type(loader).__name__,
+        "sampler": type(getattr(loader, "sampler", None)).__name__,
+        "num_workers": getattr(loader, "num_workers", None),
         "batches": _length(loader),
         "batch_size": getattr(loader, "batch_size", None),
         "examples": _length(getattr(loader, "dataset", None)),
@@ -59,3 +63,10 @@ def _length(sized: Any) -> int | None:
         return len(sized)
     except TypeError:
         return None
+
+
+def _named(prior: Any) -> str:
+    """A prior as it can be compared: its numbers, or the name of its function."""
+    if prior is None or isinstance(prior, Distribution):
+        return str(prior)
+    return getattr(prior, "__qualname__", type(prior).__name__)

@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils.data import Dataset, DistributedSampler
 
 from csgmcmc.arguments import check_count
+from csgmcmc.chain.stack import Stack
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,33 @@ class Place:
             gathered: list[Any] = [None] * self.replicas
             dist.all_gather_object(gathered, steps, group=self.group)
             steps = set.intersection(*gathered)
+            if not steps and any(gathered):
+                raise RuntimeError(
+                    f"chain {self.chain} has no checkpoint that all its replicas share, only "
+                    f"{gathered}: all processes must see the same folder"
+                )
         return max(steps, default=None)
+
+    def check_same_seed(self, seed: int) -> None:
+        """Refuse replicas that would draw different noise, and drift apart without a sign."""
+        if self.group is not None:
+            gathered: list[Any] = [None] * self.replicas
+            dist.all_gather_object(gathered, seed, group=self.group)
+            if len(set(gathered)) > 1:
+                raise ValueError(
+                    f"the replicas of chain {self.chain} have different seeds: make the sampler "
+                    "with the same seed= in all processes"
+                )
+
+
+def share_gradients(model: nn.Module, place: Place) -> nn.Module:
+    """The module whose backward pass averages gradients over the replicas of a chain."""
+    sharded = any(hasattr(param, "placements") for param in model.parameters())
+    if place.replicas == 1 or sharded:  # FSDP2 averages by itself
+        return model
+    if isinstance(model, Stack):
+        raise ValueError("a stack cannot have replicas: give each process chains of its own")
+    return nn.parallel.DistributedDataParallel(model, process_group=place.group)
 
 
 def place(chains: int | None = None) -> Place:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from csgmcmc.schedules import Tick
 
@@ -54,3 +54,17 @@ class Diverged(RuntimeError):  # noqa: N818  (it is what users look for)
             "in exploration, a lower exploration_temperature may do. "
             f"All draws kept so far can be read.{good}"
         )
+
+
+def as_row(moment: Moment, draws: int) -> dict[str, Any]:
+    """A moment as a line of the log."""
+    tick = moment.tick
+    return {
+        "step": tick.step,
+        "cycle": tick.cycle,
+        "stage": tick.stage,
+        "lr": moment.lr,
+        "temperature": moment.temperature,
+        "loss": moment.loss,
+        "draws": draws,
+    }

@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from csgmcmc.chain.randomness import Generator, random_state, restore_random_state
+from csgmcmc.chain.config import describe_loader
+from csgmcmc.chain.randomness import (
+    Generator,
+    check_generators,
+    random_state,
+    restore_random_state,
+)
 
 
 class Feed:
@@ -28,6 +34,9 @@ class Feed:
                 "data has persistent_workers=True: their random state cannot be saved, and a "
                 "resumed run would see other augmentations; use persistent_workers=False"
             )
+        if describe_loader(loader)["batches"] == 0:
+            raise ValueError("data is empty: it gives no batch")
+        check_generators(generators)
         self.loader = loader
         self.generators = [*generators, *_generators_of(loader)]
         self._iterator: Iterator[Any] | None = None
@@ -43,7 +52,10 @@ class Feed:
             batch = next(self._iterator)  # pyright: ignore[reportArgumentType]
         except StopIteration:
             if self._taken == 0:
-                raise ValueError("data is empty: it gives no batch") from None
+                raise ValueError(
+                    "data is empty: it gives no batch, or is an iterator that cannot be begun "
+                    "again (give a DataLoader or a list)"
+                ) from None
             self._iterator = None
             return self.next()
         self._taken += 1

@@ -1,6 +1,7 @@
 """The only loop: model, loss and data in; draws out; stopped anywhere, it goes on bit for bit."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,9 +13,10 @@ from torch.utils import _pytree as pytree
 
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.chain.checkpoint import Checkpoints
+from csgmcmc.chain.clipping import clip_gradients
 from csgmcmc.chain.config import check_same, describe_loader, describe_sampler, describe_tensors
-from csgmcmc.chain.distributed import Place
-from csgmcmc.chain.events import Callback, Diverged, Moment
+from csgmcmc.chain.distributed import Place, share_gradients
+from csgmcmc.chain.events import Callback, Diverged, Moment, as_row
 from csgmcmc.chain.feed import Feed
 from csgmcmc.chain.progress import Display
 from csgmcmc.chain.randomness import Generator, random_state, restore_random_state
@@ -96,11 +98,21 @@ class Chain:
         self.draws = MemoryDraws() if draws is None else draws
         self.number = (noise.chain if noise else 0) if chain is None else chain
         check_count("chain", self.number, at_least=0)
-        if place is not None and place.chains > 1 and self.number != place.chain:
+        if noise is not None:
+            if noise.chain != self.number:
+                raise ValueError(
+                    f"chain={self.number}, but the sampler draws the noise of chain {noise.chain}: "
+                    f"make it with chain={self.number}"
+                )
+            self.place.check_same_seed(noise.seed)
+        first = self.place.chain * (model.chains if isinstance(model, Stack) else 1)
+        if self.place.chains > 1 and self.number != first:
             raise ValueError(
-                f"this process runs chain {place.chain}, but the sampler is of chain "
-                f"{self.number}: make it with chain=place.chain"
+                f"the first chain of this process is {first}, but the sampler is of chain "
+                f"{self.number}: make it with chain=place.chain (times the chains of a stack)"
             )
+        for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
+            group.setdefault("initial_lr", float(group["lr"]))
         self.accumulate = check_count("accumulate", accumulate, at_least=1)
         self.clip, self.progress = clip, progress and self.place.writes
         self._device = None if device is None else torch.device(device)
@@ -120,7 +132,9 @@ class Chain:
             replica = f"-{self.place.replica}" if self.place.replica else ""
             self._checkpoints = Checkpoints(folder / "checkpoints", f"{self.number:04d}{replica}")
         self._trained = self._trained_parameters()
-        self._forward = self._with_shared_gradients()
+        self._loss_shape = (model.chains,) if isinstance(model, Stack) else ()
+        self._modes: list[tuple[nn.Module, bool]] = []
+        self._forward = share_gradients(model, self.place)
 
     def run(self, resume: bool = False) -> Draws:
         """Take all steps of the schedule, and return the draws.
@@ -128,23 +142,14 @@ class Chain:
         With `resume` it goes on from the last checkpoint, or begins where there is none; without
         it, a chain that has begun already is refused.
         """
-        self._claim()
         try:
+            self._claim()
             first = self._restore() if resume else None
             self._run_from(self._begin(resume) if first is None else first)
         finally:
             if isinstance(self.draws, DrawStore):
                 self.draws.close()
         return self.draws
-
-    def _with_shared_gradients(self) -> nn.Module:
-        """The module whose backward pass averages gradients over the replicas of the chain."""
-        sharded = any(hasattr(param, "placements") for param in self._trained)
-        if self.place.replicas == 1 or sharded:
-            return self.model
-        if isinstance(self.model, Stack):
-            raise ValueError("a stack cannot have replicas: give each process chains of its own")
-        return nn.parallel.DistributedDataParallel(self.model, process_group=self.place.group)
 
     def _run_from(self, first: int) -> None:
         steps = self.schedule.steps
@@ -155,7 +160,9 @@ class Chain:
         cycles = self.schedule.total_cycles
         display = Display(f"chain {self.number}", steps, cycles, first, self.progress)
         kept = sum(draw.step < first for draw in self.draws.of_chain(self.number))
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
+        self._modes = [(module, module.training) for module in self.model.modules()]
         try:
             with display:
                 for step in range(first, steps):
@@ -163,11 +170,11 @@ class Chain:
                     kept += moment.tick.collect
                     display.update(moment.tick, moment.lr, moment.temperature, moment.loss, kept)
                     if (step + 1) % log_every == 0:
-                        log.write(_row(moment, kept))
+                        log.write(as_row(moment, kept))
                     if (step + 1) % self._checkpoint_every == 0 or step + 1 == steps:
                         self._check_weights(moment.tick, moment.lr)
-                        self._save(step + 1)
                         log.flush()
+                        self._save(step + 1)
         finally:
             log.close()
 
@@ -179,6 +186,7 @@ class Chain:
             "model": describe_tensors(self.model.state_dict()),
             "replicas": self.place.replicas,
             "data": None if self._feed is None else describe_loader(self._feed.loader),
+            "generators": len(self._generators),
             "accumulate": self.accumulate,
             "clip": self.clip,
             "autocast": str(self._autocast),
@@ -196,20 +204,24 @@ class Chain:
             bad = (~losses.isfinite()).reshape(-1).nonzero().flatten().tolist()
             raise self._diverged("the loss", tick, lr, bad)
         if self.clip is not None:
-            self._clip_gradients(self.clip)
+            clip_gradients(self.model, self._trained, self.clip)
         self.sampler.step()
         moment = Moment(self, tick, loss, lr, temperature)
         on_step, on_draw, on_cycle_end = self._callbacks
-        for call in on_step:
-            call(moment)
+        self._call(on_step, moment)
         if tick.collect:
             self._keep(tick, lr)
-            for call in on_draw:
-                call(moment)
+            self._call(on_draw, moment)
         if on_cycle_end and self._ends_cycle(tick):
-            for call in on_cycle_end:
-                call(moment)
+            self._call(on_cycle_end, moment)
         return moment
+
+    def _call(self, callbacks: list[Callback], moment: Moment) -> None:
+        for call in callbacks:
+            call(moment)
+        if callbacks:  # which may have evaluated the model
+            for module, mode in self._modes:
+                module.training = mode
 
     def _gradients(self) -> Tensor:
         """Accumulate the gradients of one step; the loss of each chain."""
@@ -222,6 +234,11 @@ class Chain:
                 batch = pytree.tree_map_only(Tensor, lambda x: x.to(self._device), batch)
             with self._unshared() if index + 1 < self.accumulate else nullcontext():
                 losses = self._evaluate(batch)
+                if losses.shape != self._loss_shape:
+                    raise ValueError(
+                        "loss must be one number for each chain, the mean over the batch; got a "
+                        f"tensor of shape {tuple(losses.shape)}"
+                    )
                 if self.accumulate > 1:
                     losses = losses / self.accumulate
                 (losses.sum() if losses.ndim else losses).backward()
@@ -253,17 +270,6 @@ class Chain:
             return self.loss(model(batch[0]), batch[1])
         return self.loss(model, batch)
 
-    def _clip_gradients(self, bound: float) -> None:
-        gradients = [param.grad for param in self._trained if param.grad is not None]
-        if not isinstance(self.model, Stack):
-            nn.utils.clip_grads_with_norm_(self._trained, bound, nn.utils.get_total_norm(gradients))
-            return
-        squares = [gradient.flatten(1).square().sum(1) for gradient in gradients]
-        norms = torch.stack(squares).sum(0).sqrt()
-        shares = (bound / (norms + 1e-6)).clamp(max=1.0)
-        for gradient in gradients:
-            gradient.mul_(shares.view(-1, *[1] * (gradient.ndim - 1)))
-
     def _ends_cycle(self, tick: Tick) -> bool:
         following = tick.step + 1
         return following == self.schedule.steps or self.schedule(following).cycle != tick.cycle
@@ -290,7 +296,7 @@ class Chain:
             finite = weights.isfinite()
             bad = [0]
             if isinstance(self.model, Stack):
-                bad = (~finite.flatten(1).all(1)).nonzero().flatten().tolist()
+                bad = (~finite.reshape(self.model.chains, -1).all(1)).nonzero().flatten().tolist()
             if not finite.all():
                 raise self._diverged("a weight", tick, lr, bad)
 
@@ -307,20 +313,22 @@ class Chain:
         trained = [param for param in self.model.parameters() if param.requires_grad]
         if not trained:
             raise ValueError("model has no trainable parameter: nothing to sample")
-        held = {id(param) for group in self.sampler.param_groups for param in group["params"]}
-        if not any(id(param) in held for param in trained):
-            raise ValueError(
-                "sampler holds none of the model's parameters: make it with model.parameters(), "
-                "after stacking"
-            )
+        known = {id(param) for param in self.model.parameters()}
+        held = [param for group in self.sampler.param_groups for param in group["params"]]
+        for param in held:
+            if id(param) not in known:
+                raise ValueError(
+                    f"sampler holds a parameter of shape {tuple(param.shape)} that is not the "
+                    "model's: make it with model.parameters(), after stacking, and put parameters "
+                    "of the loss into the model"
+                )
         return trained
 
     def _claim(self) -> None:
         if isinstance(self.draws, DrawStore) and self.place.writes:
             seed = getattr(getattr(self.sampler, "noise", None), "seed", None)
-            self.draws.provenance = {"seed": seed, **self.config(), **self.draws.provenance}
             for chain in self._numbers:
-                self.draws.claim(chain)
+                self.draws.claim(chain, provenance={"seed": seed, **self.config()})
 
     @property
     def _numbers(self) -> range:
@@ -350,14 +358,24 @@ class Chain:
             return None
         state = states[step]
         check_same(state["config"], self.config())
+        if step > 0 and isinstance(self.draws, MemoryDraws) and not len(self.draws):
+            warnings.warn(
+                f"the draws before step {step} were in memory, and are gone: keep them in a "
+                "DrawStore",
+                stacklevel=3,
+            )
         with torch.no_grad():
-            for name, value in self.model.state_dict().items():
+            for name, value in self._tensors().items():
                 local(value).copy_(state["model"][name])
         self.sampler.load_state_dict(state["sampler"])
         if self._feed is not None:
             self._feed.load_state_dict(state["feed"])
         restore_random_state(state["random"], self._generators)
         return step
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """All that the model holds, buffers that its state_dict leaves out included."""
+        return {**dict(self.model.named_buffers()), **self.model.state_dict()}
 
     def _save(self, step: int) -> None:
         """Keep what this process holds: each replica has a checkpoint of its own."""
@@ -366,7 +384,7 @@ class Chain:
         state = {
             "step": step,
             "config": self.config(),
-            "model": self.model.state_dict(),
+            "model": self._tensors(),
             "sampler": self.sampler.state_dict(),
             "feed": None if self._feed is None else self._feed.state_dict(),
             "random": random_state(self._generators),
@@ -376,16 +394,3 @@ class Chain:
 
 def _listed(callbacks: Callback | Sequence[Callback]) -> list[Callback]:
     return [callbacks] if callable(callbacks) else list(callbacks)
-
-
-def _row(moment: Moment, draws: int) -> dict[str, Any]:
-    tick = moment.tick
-    return {
-        "step": tick.step,
-        "cycle": tick.cycle,
-        "stage": tick.stage,
-        "lr": moment.lr,
-        "temperature": moment.temperature,
-        "loss": moment.loss,
-        "draws": draws,
-    }

@@ -14,6 +14,16 @@ import torch
 Generator = torch.Generator | np.random.Generator
 
 
+def check_generators(generators: Sequence[object]) -> None:
+    """Refuse what is no generator whose state can be saved."""
+    for generator in generators:
+        if not isinstance(generator, (torch.Generator, np.random.Generator)):
+            raise ValueError(
+                "generators must be torch.Generator or numpy.random.Generator objects, got "
+                f"{generator!r}"
+            )
+
+
 def random_state(generators: Sequence[Generator]) -> dict[str, Any]:
     """The state of the global generators and of `generators`, as tensors and plain values."""
     _, key, *rest = np.random.get_state()  # noqa: NPY002  (users' transforms draw from it)
@@ -38,10 +48,27 @@ def restore_random_state(state: dict[str, Any], generators: Sequence[Generator])
         if isinstance(generator, torch.Generator):
             generator.set_state(saved)
         else:
-            generator.bit_generator.state = saved
+            generator.bit_generator.state = _with_arrays(saved)
 
 
 def _state_of(generator: Generator) -> Any:
     if isinstance(generator, torch.Generator):
         return generator.get_state()
-    return generator.bit_generator.state
+    return _without_arrays(generator.bit_generator.state)
+
+
+def _without_arrays(state: Any) -> Any:
+    """Numpy's states with their arrays as lists, which can be loaded safely."""
+    if isinstance(state, dict):
+        return {name: _without_arrays(value) for name, value in state.items()}
+    if isinstance(state, np.ndarray):
+        return {"array": state.dtype.str, "values": state.tolist()}
+    return state
+
+
+def _with_arrays(state: Any) -> Any:
+    if isinstance(state, dict) and "array" in state:
+        return np.array(state["values"], dtype=state["array"])
+    if isinstance(state, dict):
+        return {name: _with_arrays(value) for name, value in state.items()}
+    return state

@@ -1,11 +1,14 @@
 """Scalars of a run: a log that plots can be made from, and TensorBoard where it is installed."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from csgmcmc.draws.tensors import write_aside
 
 
 class ScalarLog:
@@ -23,7 +26,8 @@ class ScalarLog:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [row for row in _rows(path) if row["step"] < first_step]
-        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        text = "".join(json.dumps(row) + "\n" for row in kept)
+        write_aside(path, lambda aside: aside.write_text(text))
         self._file = path.open("a")
         self._board = _tensorboard(path.with_suffix(""), first_step)
 
@@ -40,7 +44,8 @@ class ScalarLog:
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # of a full disk, which was said already
+                self._file.close()
         if self._board is not None:
             self._board.close()
 

@@ -56,14 +56,25 @@ class Stack(nn.Module):
 
     def _vmapped(self, function: Callable[..., Any], inputs: tuple, in_dims: int | None) -> Any:
         def one(params: dict[str, Any], buffers: dict[str, Any], *args: Any) -> Any:
-            def model(*inner_inputs: Any) -> Any:
-                return functional_call(self.inner, (params, buffers), inner_inputs)
+            state = {**params, **buffers}
 
-            return function(model, *args)
+            def model(*inner_inputs: Any) -> Any:
+                return functional_call(self.inner, state, inner_inputs)
+
+            outputs = function(model, *args)
+            # `state` comes back with the buffers that the module has put in the place of others;
+            # those that it has changed in place are the stack's own already.
+            return outputs, {
+                name: state[name] for name in buffers if state[name] is not buffers[name]
+            }
 
         dims = (0, 0, *([in_dims] * len(inputs)))
         params, buffers = dict(self.inner.named_parameters()), dict(self.inner.named_buffers())
-        return vmap(one, in_dims=dims, randomness="different")(params, buffers, *inputs)
+        outputs, new = vmap(one, in_dims=dims, randomness="different")(params, buffers, *inputs)
+        for place, value in new.items():
+            module, _, name = place.rpartition(".")
+            self.inner.get_submodule(module)._buffers[name] = value.detach()
+        return outputs
 
     def _deal(self, tensor: Tensor) -> Tensor:
         if len(tensor) % self.chains:

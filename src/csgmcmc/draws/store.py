@@ -1,6 +1,6 @@
 """Draws on disk: append-only, atomic, and read without loading them.
 
-    store.json                     format, what is kept, dtype
+    store.json                     format and dtype
     base.safetensors               with `only`: what is the same in all draws, kept once
     chains/0000.manifest           a header line with provenance, then a line for each draw
     chains/0000.lock               the claim of the process that writes the chain
@@ -30,7 +30,14 @@ from torch import Tensor, nn
 from csgmcmc.draws.base import AnotherDrawError, Draw, Draws
 from csgmcmc.draws.claim import claim, is_claimed
 from csgmcmc.draws.manifest import append_line, read_lines
-from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_aside, write_tensors
+from csgmcmc.draws.tensors import (
+    checksum,
+    flush,
+    for_disk,
+    read_tensors,
+    write_aside,
+    write_tensors,
+)
 from csgmcmc.schedules import Tick
 
 FORMAT = 1
@@ -67,15 +74,19 @@ class DrawStore(Draws):
         dtype: torch.dtype | None = None,
         provenance: dict[str, Any] | None = None,
     ) -> None:
+        if dtype is not None and not dtype.is_floating_point:
+            raise ValueError(f"dtype must be a floating point dtype, got {dtype}")
         self.path = Path(path)
         self.provenance = provenance or {}
         self._only = only
         self._dtype = dtype
-        self._base: dict[str, Tensor] | None = None
+        self._base: dict[str, Tensor] = {}
+        self._base_checksum: str | None = None
         self._records: dict[tuple[int, int], dict[str, Any]] = {}
         self._headers: dict[int, dict[str, Any]] = {}
         self._claims: dict[int, FileLock] = {}
         self._trusted: set[str] = set()
+        self._dtype_on_disk: str | None = None
         self.problems: list[str] = []
         """A sentence for everything in the store that is damaged or left over."""
 
@@ -90,12 +101,16 @@ class DrawStore(Draws):
     # Reading
 
     def _check_format(self) -> None:
-        found = json.loads((self.path / "store.json").read_text())
+        try:
+            found = json.loads((self.path / "store.json").read_text())
+        except json.JSONDecodeError as error:
+            raise StoreError(f"{self.path}/store.json is damaged: {error}") from error
         if found["format"] > FORMAT:
             raise StoreError(
                 f"{self.path} has format {found['format']}, newer than this version of csgmcmc "
                 f"reads ({FORMAT}): upgrade csgmcmc"
             )
+        self._dtype_on_disk = found.get("dtype")
 
     def _read(self) -> None:
         """Read the manifests, then look at the files: never the other way round.
@@ -121,6 +136,8 @@ class DrawStore(Draws):
             else:
                 what = "truncated" if size < record["bytes"] else "too long"
                 self.problems.append(f"draws/{name}: {what} ({size} of {record['bytes']} bytes)")
+        if any(record["base"] for record in records) and not self._base_file.exists():
+            self.problems.append(f"{self._base_file.name}: missing, draws cannot be read")
         for name in sorted(sizes.keys() - {record["draw"] for record in records}):
             if not any(name.startswith(f"{chain:04d}-") for chain in busy):
                 self.problems.append(f"draws/{name}: not in a manifest, ignored")
@@ -146,12 +163,23 @@ class DrawStore(Draws):
         problem = None if name in self._trusted else self._damage(record)
         if problem is not None:
             raise StoreError(problem)
-        return {**self._read_base(), **read_tensors(self.path / "draws" / name)}
+        base = self._read_base() if record["base"] else {}
+        if self._base_checksum != record["base"] and record["base"]:
+            raise StoreError(f"{self._base_file}: missing or damaged, draw {name} is not whole")
+        return {**base, **read_tensors(self.path / "draws" / name)}
+
+    @property
+    def _base_file(self) -> Path:
+        return self.path / "base.safetensors"
 
     def _read_base(self) -> dict[str, Tensor]:
-        if self._base is None:
-            file = self.path / "base.safetensors"
-            self._base = read_tensors(file) if file.exists() else {}
+        """What all draws have in common, read and checked once."""
+        if not self._base and self._base_file.exists():
+            try:
+                self._base = read_tensors(self._base_file)
+            except Exception as error:
+                raise StoreError(f"{self._base_file}: cannot be read ({error})") from error
+            self._base_checksum = checksum(self._base)
         return self._base
 
     def _damage(self, record: dict[str, Any]) -> str | None:
@@ -168,6 +196,15 @@ class DrawStore(Draws):
     def verify(self) -> list[str]:
         """Read every draw, and return a sentence for each that is damaged."""
         damages = [self._damage(record) for record in self._records.values()]
+        bases = {record["base"] for record in self._records.values()} - {None}
+        if bases:
+            self._base = {}  # read it anew
+            try:
+                self._read_base()
+            except StoreError as error:
+                damages.append(str(error))
+            if bases != {self._base_checksum}:
+                damages.append(f"{self._base_file}: checksum does not match, damaged")
         return [damage for damage in damages if damage is not None]
 
     def headers(self) -> dict[int, dict[str, Any]]:
@@ -180,17 +217,36 @@ class DrawStore(Draws):
 
     # Writing
 
-    def claim(self, chain: int) -> None:
-        """Become the one writer of `chain`; an error if another process is."""
+    def claim(self, chain: int, provenance: dict[str, Any] | None = None) -> None:
+        """Become the one writer of `chain`; an error if another process is.
+
+        `provenance` is that of this chain, besides what the store was given for all.
+        """
         if chain in self._claims:
             return
+        if (self.path / "store.json").exists():
+            self._check_format()
+            if self._dtype_on_disk != _named(self._dtype):
+                raise StoreError(
+                    f"{self.path} keeps draws in dtype={self._dtype_on_disk}, and was opened with "
+                    f"dtype={_named(self._dtype)}: open it with the same"
+                )
         with explained(self.path, f"claiming chain {chain}"):
             self._create()
             lock = self.path / "chains" / f"{chain:04d}.lock"
             self._claims[chain] = claim(lock, f"chain {chain} of {self.path}")
+            # Another process may have written this chain since the store was opened.
+            lines, _ = read_lines(self._manifest(chain))
+            for line in lines:
+                if "draw" not in line:
+                    self._headers[chain] = line
+                elif (self.path / "draws" / line["draw"]).exists():
+                    self._records[chain, line["step"]] = line
             if chain not in self._headers:
-                header = {"chain": chain, "provenance": self.provenance, "versions": versions()}
+                made = {**self.provenance, **(provenance or {})}
+                header = {"chain": chain, "provenance": made, "versions": versions()}
                 append_line(self._manifest(chain), header)
+                flush(self.path / "chains")
                 self._headers[chain] = header
 
     def close(self) -> None:
@@ -204,7 +260,7 @@ class DrawStore(Draws):
             (self.path / folder).mkdir(parents=True, exist_ok=True)
         file = self.path / "store.json"
         if not file.exists():
-            text = json.dumps({"format": FORMAT, "csgmcmc": versions()["csgmcmc"]})
+            text = json.dumps({"format": FORMAT, "dtype": _named(self._dtype)})
             write_aside(file, lambda aside: aside.write_text(text + "\n"))
 
     def _manifest(self, chain: int) -> Path:
@@ -232,6 +288,7 @@ class DrawStore(Draws):
                 "cycle": tick.cycle,
                 "stage": tick.stage,
                 "log_likelihood": log_likelihood,
+                "base": self._base_checksum if self._only is not None else None,
                 "bytes": file.stat().st_size,
                 "checksum": digest,
             }
@@ -248,10 +305,10 @@ class DrawStore(Draws):
             raise ValueError(f"only={self._only!r} keeps nothing of {', '.join(tensors)}")
         rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
         if rest and not self._read_base():
+            if any(record["base"] for record in self._records.values()):
+                raise StoreError(f"{self._base_file} is missing: the draws in the store need it")
             # Another chain may have written it meanwhile: theirs stays, and is compared with.
-            file = self.path / "base.safetensors"
-            write_tensors(file, for_disk(rest, dtype=None), overwrite=False)
-            self._base = None
+            write_tensors(self._base_file, for_disk(rest, dtype=None), overwrite=False)
         base = self._read_base()
         for name, tensor in rest.items():
             if name not in base or not torch.equal(base[name], tensor.cpu()):
@@ -280,8 +337,14 @@ def explained(path: Path, doing: str) -> Iterator[None]:
 
 def keep_trainable(model: nn.Module) -> Callable[[str], bool]:
     """For `only=`: what training changes, that is trainable parameters and all buffers."""
-    frozen = {name for name, param in model.named_parameters() if not param.requires_grad}
+    named = model.named_parameters(remove_duplicate=False)
+    # The draws of a stack have the names of the single model.
+    frozen = {name.removeprefix("inner.") for name, param in named if not param.requires_grad}
     return lambda name: name not in frozen
+
+
+def _named(dtype: torch.dtype | None) -> str | None:
+    return None if dtype is None else str(dtype)
 
 
 def versions() -> dict[str, str]:

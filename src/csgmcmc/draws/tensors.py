@@ -63,9 +63,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def for_disk(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[str, Tensor]:
     """On the CPU, contiguous, and with floating point numbers narrowed to `dtype` if given."""
     ready: dict[str, Tensor] = {}
+    done: dict[tuple, Tensor] = {}  # tied tensors stay tied
     for name, tensor in tensors.items():
-        narrow = dtype is not None and tensor.is_floating_point()
-        ready[name] = tensor.to("cpu", dtype if narrow else tensor.dtype).contiguous()
+        key = (tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.stride())
+        if key not in done or not tensor.numel():
+            narrow = dtype is not None and tensor.is_floating_point()
+            done[key] = tensor.to("cpu", dtype if narrow else tensor.dtype).contiguous()
+            if narrow and done[key].isfinite().ne(tensor.isfinite().cpu()).any():
+                raise ValueError(f"{name} holds numbers too large for dtype={dtype}")
+        ready[name] = done[key]
     return ready
 
 
