@@ -354,3 +354,22 @@ def test_a_plain_optimizer_and_unsaved_buffers_resume_too(tmp_path):
         run(tmp_path / "cut", on_step=stop_at(23))
     run(tmp_path / "cut")
     assert_same_runs(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_rare_draws_are_never_repeated(tmp_path):
+    """A checkpoint follows each, so that a resumed run goes on after it."""
+    first_steps = []
+
+    def chain(**options):
+        model = torch.nn.Linear(6, 2)
+        sampler = SGLD(model.parameters(), lr=0.1, num_data=40)
+        loader, loss = DataLoader(Noisy(), batch_size=8), torch.nn.functional.cross_entropy
+        options = {"progress": False, "checkpoint_every": 400, **options}
+        schedule = Constant(400, draws=4)
+        return Chain(model, loss, loader, sampler, schedule, DrawStore(tmp_path), **options)
+
+    with pytest.raises(Stopped):
+        chain(on_step=stop_at(250)).run()
+    chain(on_step=lambda moment: first_steps.append(moment.tick.step)).run(resume=True)
+    assert first_steps[0] == 200
+    assert [draw.step for draw in DrawStore(tmp_path)] == [99, 199, 299, 399]

@@ -54,7 +54,8 @@ class Chain:
         on_step: functions called with a `Moment` after each step.
         on_draw: functions called after each draw that was kept.
         on_cycle_end: functions called after the last step of each cycle.
-        checkpoint_every: steps between checkpoints; by default a hundredth of the run.
+        checkpoint_every: steps between checkpoints; by default a hundredth of the run. Draws that
+            are rare, fewer than one in a hundred steps, are each followed by one too.
         checkpoints: folder for checkpoints and the log; by default inside the draw store. In
             memory without this there are none.
         place: where this process stands under `torchrun`; see `csgmcmc.place`. With replicas, the
@@ -123,6 +124,8 @@ class Chain:
         self._callbacks = [_listed(on_step), _listed(on_draw), _listed(on_cycle_end)]
         every = max(1, schedule.steps // 100) if checkpoint_every is None else checkpoint_every
         self._checkpoint_every = check_count("checkpoint_every", every, at_least=1)
+        # Then a resumed run repeats no draw, even where arithmetic does not repeat bit for bit.
+        self._draws_are_rare = 100 * schedule.total_draws <= schedule.steps
         folder = Path(checkpoints) if checkpoints is not None else None
         if folder is None and isinstance(self.draws, DrawStore):
             folder = self.draws.path
@@ -171,7 +174,8 @@ class Chain:
                     display.update(moment.tick, moment.lr, moment.temperature, moment.loss, kept)
                     if (step + 1) % log_every == 0:
                         log.write(as_row(moment, kept))
-                    if (step + 1) % self._checkpoint_every == 0 or step + 1 == steps:
+                    due = (step + 1) % self._checkpoint_every == 0 or step + 1 == steps
+                    if due or (moment.tick.collect and self._draws_are_rare):
                         self._check_weights(moment.tick, moment.lr)
                         log.flush()
                         self._save(step + 1)
