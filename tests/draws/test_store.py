@@ -131,9 +131,10 @@ def test_a_changed_line_is_named(tmp_path):
     assert len(store) == 4
 
 
-def test_a_missing_file_can_be_appended_again(tmp_path):
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: os.truncate(path, 50)])
+def test_a_lost_file_can_be_appended_again(tmp_path, damage):
     fill(tmp_path)
-    draw_file(tmp_path, 3).unlink()
+    damage(draw_file(tmp_path, 3))
     store = reopened(tmp_path)
     store.append({"w": torch.full((100,), 3.0)}, tick(3))
     store.close()

@@ -113,7 +113,8 @@ class Chain:
                 f"{self.number}: make it with chain=place.chain (times the chains of a stack)"
             )
         for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
-            group.setdefault("initial_lr", float(group["lr"]))
+            if "lr" in group:
+                group.setdefault("initial_lr", float(group["lr"]))
         self.accumulate = check_count("accumulate", accumulate, at_least=1)
         self.clip, self.progress = clip, progress and self.place.writes
         self._device = None if device is None else torch.device(device)
@@ -126,14 +127,13 @@ class Chain:
         self._checkpoint_every = check_count("checkpoint_every", every, at_least=1)
         # Then a resumed run repeats no draw, even where arithmetic does not repeat bit for bit.
         self._draws_are_rare = 100 * schedule.total_draws <= schedule.steps
-        folder = Path(checkpoints) if checkpoints is not None else None
-        if folder is None and isinstance(self.draws, DrawStore):
-            folder = self.draws.path
-        self._folder = folder
+        folder = self.draws.path if isinstance(self.draws, DrawStore) else None
+        self._folder = folder if checkpoints is None else Path(checkpoints)
         self._checkpoints = None
-        if folder is not None:
+        if self._folder is not None:
             replica = f"-{self.place.replica}" if self.place.replica else ""
-            self._checkpoints = Checkpoints(folder / "checkpoints", f"{self.number:04d}{replica}")
+            name = f"{self.number:04d}{replica}"
+            self._checkpoints = Checkpoints(self._folder / "checkpoints", name)
         self._trained = self._trained_parameters()
         self._loss_shape = (model.chains,) if isinstance(model, Stack) else ()
         self._modes: list[tuple[nn.Module, bool]] = []

@@ -237,10 +237,11 @@ class DrawStore(Draws):
             self._claims[chain] = claim(lock, f"chain {chain} of {self.path}")
             # Another process may have written this chain since the store was opened.
             lines, _ = read_lines(self._manifest(chain))
+            sizes = _sizes(self.path / "draws")
             for line in lines:
                 if "draw" not in line:
                     self._headers[chain] = line
-                elif (self.path / "draws" / line["draw"]).exists():
+                elif sizes.get(line["draw"]) == line["bytes"]:
                     self._records[chain, line["step"]] = line
             if chain not in self._headers:
                 made = {**self.provenance, **(provenance or {})}
