@@ -44,11 +44,10 @@ def test_replicas_stay_equal_and_chains_are_independent(tmp_path):
         one, other = ends[chain, 0], ends[chain, 1]
         for ours, theirs in zip(one["params"], other["params"], strict=True):
             assert torch.equal(ours, theirs)
-        assert one["noise"]["chain"] == chain
-    chains = [
-        torch.cat([param.flatten() for param in ends[chain, 0]["params"]]) for chain in range(2)
-    ]
-    assert not torch.allclose(chains[0], chains[1], rtol=0.1)
+        assert torch.equal(one["noise"], other["noise"])
+    # The weights would differ through the order of the data alone: look at the noise itself.
+    noise = torch.stack([ends[chain, 0]["noise"] for chain in range(2)])
+    assert abs(float(torch.corrcoef(noise)[0, 1])) < SIGMAS / noise.shape[1] ** 0.5
 
     store = DrawStore(tmp_path / "store")
     assert store.chains == [0, 1]

@@ -35,7 +35,7 @@ def replicas(out: Path) -> None:
     loss = nn.functional.cross_entropy
     Chain(model, loss, loader, sampler, schedule, store, place=here, **options).run()
     torch.save(
-        {"params": list(model.parameters()), "noise": sampler.noise.state_dict()},
+        {"params": list(model.parameters()), "noise": sampler.noise.like([torch.empty(50_000)])[0]},
         out / f"{here.chain}-{here.replica}.pt",
     )
 
