@@ -1,5 +1,7 @@
 """Every kind of draws, discovered, keeps the same promises."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -73,6 +75,31 @@ def test_the_same_draw_again_changes_nothing_and_another_is_refused(draws):
     with pytest.raises(AnotherDrawError):
         draws.append({"w": torch.ones(3), "more": torch.ones(1)}, tick(4))
     assert draws[0].tensors()["w"].tolist() == [1, 1, 1]
+
+
+def test_a_log_likelihood_can_be_given_later(draws):
+    draws.append({"w": torch.ones(3)}, tick(4), log_likelihood=-1.0)
+    draws.append({"w": torch.zeros(3)}, tick(6))
+    kept = list(draws)
+    draws.set_log_likelihood(kept[0], -1e4 - 1 / 3)
+    draws.set_log_likelihood(kept[1], float("-inf"))
+    assert [draw.log_likelihood for draw in draws] == [-1e4 - 1 / 3, float("-inf")]
+    assert [draw.log_likelihood for draw in kept] == [-1.0, None]  # a Draw does not change
+    if isinstance(draws, DrawStore):
+        draws.close()
+        again = DrawStore(draws.path)
+        assert [draw.log_likelihood for draw in again] == [-1e4 - 1 / 3, float("-inf")]
+        assert not again.problems
+        assert list(again.headers()) == [0]
+        again.set_log_likelihood(again[1], -2.0)
+        again.close()
+        assert DrawStore(draws.path)[1].log_likelihood == -2.0
+
+
+def test_a_log_likelihood_of_a_draw_that_is_not_there_is_refused(draws):
+    draws.append({"w": torch.ones(3)}, tick(4), chain=1)
+    with pytest.raises(ValueError, match="no draw of chain 0 at step 4"):
+        draws.set_log_likelihood(replace(draws[0], chain=0), -1.0)
 
 
 def test_what_is_not_a_tensor_is_refused(draws):

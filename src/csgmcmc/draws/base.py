@@ -67,6 +67,15 @@ class Draws(ABC, Sequence[Draw]):
         self, tensors: dict[str, Tensor], tick: Tick, chain: int, log_likelihood: float | None
     ) -> None: ...
 
+    def set_log_likelihood(self, draw: Draw, value: float) -> None:
+        """Keep the log-likelihood of the whole data set under `draw`, in place of any before."""
+        if (draw.chain, draw.step) not in {(held.chain, held.step) for held in self._all()}:
+            raise ValueError(f"there is no draw of chain {draw.chain} at step {draw.step} here")
+        self._set_log_likelihood(draw.chain, draw.step, float(value))
+
+    @abstractmethod
+    def _set_log_likelihood(self, chain: int, step: int, value: float) -> None: ...
+
     @abstractmethod
     def _all(self) -> list[Draw]:
         """Every draw, in any order."""

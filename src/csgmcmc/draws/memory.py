@@ -1,5 +1,7 @@
 """Draws in memory: gone with the process."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,9 @@ class MemoryDraws(Draws):
         self._draws[chain, tick.step] = Draw(
             chain, tick.step, tick.cycle, tick.stage, log_likelihood, lambda: dict(copies)
         )
+
+    def _set_log_likelihood(self, chain: int, step: int, value: float) -> None:
+        self._draws[chain, step] = replace(self._draws[chain, step], log_likelihood=value)
 
     def _all(self) -> list[Draw]:
         return list(self._draws.values())

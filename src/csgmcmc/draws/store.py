@@ -2,7 +2,8 @@
 
     store.json                     format and dtype
     base.safetensors               with `only`: what is the same in all draws, kept once
-    chains/0000.manifest           a header line with provenance, then a line for each draw
+    chains/0000.manifest           a header line with provenance, then a line for each draw, and
+                                   one for each log-likelihood that was found later
     chains/0000.lock               the claim of the process that writes the chain
     draws/0000-000000123.safetensors
 
@@ -83,6 +84,7 @@ class DrawStore(Draws):
         self._base: dict[str, Tensor] = {}
         self._base_checksum: str | None = None
         self._records: dict[tuple[int, int], dict[str, Any]] = {}
+        self._log_likelihoods: dict[tuple[int, int], float] = {}
         self._headers: dict[int, dict[str, Any]] = {}
         self._claims: dict[int, FileLock] = {}
         self._trusted: set[str] = set()
@@ -123,8 +125,7 @@ class DrawStore(Draws):
         records: list[dict[str, Any]] = []
         for manifest in manifests:
             found, problems = read_lines(manifest)
-            self._headers.update((int(manifest.stem), line) for line in found if "draw" not in line)
-            records += [line for line in found if "draw" in line]
+            records += self._enter(int(manifest.stem), found)
             self.problems += problems
         sizes = _sizes(self.path / "draws")
         for record in records:
@@ -142,6 +143,18 @@ class DrawStore(Draws):
             if not any(name.startswith(f"{chain:04d}-") for chain in busy):
                 self.problems.append(f"draws/{name}: not in a manifest, ignored")
 
+    def _enter(self, chain: int, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Take in a manifest's lines but for the draws', which are returned."""
+        records: list[dict[str, Any]] = []
+        for line in lines:
+            if "draw" in line:
+                records.append(line)
+            elif "likelihood_of" in line:
+                self._log_likelihoods[chain, line["likelihood_of"]] = line["log_likelihood"]
+            else:
+                self._headers[chain] = line
+        return records
+
     def _all(self) -> list[Draw]:
         return [
             Draw(
@@ -149,7 +162,9 @@ class DrawStore(Draws):
                 step=record["step"],
                 cycle=record["cycle"],
                 stage=record["stage"],
-                log_likelihood=record["log_likelihood"],
+                log_likelihood=self._log_likelihoods.get(
+                    (record["chain"], record["step"]), record["log_likelihood"]
+                ),
                 _load=lambda record=record: self._load(record),
             )
             for record in self._records.values()
@@ -238,10 +253,8 @@ class DrawStore(Draws):
             # Another process may have written this chain since the store was opened.
             lines, _ = read_lines(self._manifest(chain))
             sizes = _sizes(self.path / "draws")
-            for line in lines:
-                if "draw" not in line:
-                    self._headers[chain] = line
-                elif sizes.get(line["draw"]) == line["bytes"]:
+            for line in self._enter(chain, lines):
+                if sizes.get(line["draw"]) == line["bytes"]:
                     self._records[chain, line["step"]] = line
             if chain not in self._headers:
                 made = {**self.provenance, **(provenance or {})}
@@ -295,6 +308,12 @@ class DrawStore(Draws):
             }
             append_line(self._manifest(chain), record)
             self._records[chain, tick.step] = record
+
+    def _set_log_likelihood(self, chain: int, step: int, value: float) -> None:
+        self.claim(chain)
+        with explained(self.path, f"keeping a log-likelihood of chain {chain}, step {step}"):
+            append_line(self._manifest(chain), {"likelihood_of": step, "log_likelihood": value})
+        self._log_likelihoods[chain, step] = value
 
     def _split(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The part that a draw keeps; the rest goes into the base, or is checked against it."""
