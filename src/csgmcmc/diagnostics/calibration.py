@@ -1,0 +1,122 @@
+"""How good, and how honest, class probabilities are.
+
+`probabilities` has shape (n, K), or (n,) for the probability of class 1 of two; `labels` are n
+whole numbers, from 0.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from csgmcmc.arguments import check_choice, check_count
+from csgmcmc.diagnostics.arrays import check_probabilities
+
+
+def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike) -> float:
+    """Mean of -log p(label).
+
+    Infinite where a label was given probability 0: clipping it, as scikit-learn does, would make
+    the answer a matter of the number type.
+    """
+    forecast, truth = _check_forecast(probabilities, labels)
+    with np.errstate(divide="ignore"):
+        return float(-np.log(forecast[np.arange(len(truth)), truth]).mean())
+
+
+def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
+    """Mean over points of the sum over classes of (p - [class is the label])² (Brier 1950).
+
+    From 0 to 2. Two classes are summed over like any others: twice the one-sided mean of
+    (p - label)².
+    """
+    forecast, truth = _check_forecast(probabilities, labels)
+    return float(((forecast - np.eye(forecast.shape[1])[truth]) ** 2).sum(axis=1).mean())
+
+
+def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> float:
+    """Share of points whose top class is the label; of equal classes the lowest is the top."""
+    return top_k_accuracy(probabilities, labels, 1)
+
+
+def top_k_accuracy(probabilities: ArrayLike, labels: ArrayLike, k: int) -> float:
+    """Share of points whose label is among the `k` likeliest classes; ties as in `accuracy`."""
+    forecast, truth = _check_forecast(probabilities, labels)
+    if check_count("k", k, at_least=1) > forecast.shape[1]:
+        raise ValueError(f"k must be at most the {forecast.shape[1]} classes, got {k}")
+    # Not scikit-learn's, where the highest of equal classes wins and k = K is a warning.
+    likeliest = np.argsort(-forecast, axis=1, kind="stable")[:, :k]
+    return float((likeliest == truth[:, None]).any(axis=1).mean())
+
+
+@dataclass(frozen=True)
+class ReliabilityCurve:
+    """Confidence and accuracy of the top class, in bins of confidence with any points.
+
+    Attributes:
+        confidence: mean probability of the top class in each bin.
+        accuracy: share of points in each bin whose top class is the label.
+        count: points in each bin.
+    """
+
+    confidence: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    count: NDArray[np.int64]
+
+
+def reliability_curve(
+    probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15, binning: str = "width"
+) -> ReliabilityCurve:
+    """Accuracy against confidence, by bins.
+
+    `binning` "width" cuts 0 to 1 into equal intervals, closed above, so that a confidence of 1
+    is in the last (Guo et al. 2017). "mass" cuts the points into equal numbers by confidence
+    (Nixon et al. 2019); points of equal confidence stay together in the lower bin.
+    """
+    forecast, truth = _check_forecast(probabilities, labels)
+    bins = check_count("bins", bins, at_least=1)
+    confidence = forecast.max(axis=1)
+    if check_choice("binning", binning, ("width", "mass")) == "width":
+        members = np.searchsorted(np.arange(1, bins) / bins, confidence, side="left")
+    else:
+        ranks = np.searchsorted(np.sort(confidence), confidence, side="left")
+        members = ranks * bins // len(confidence)
+    correct = forecast.argmax(axis=1) == truth
+    count = np.bincount(members)
+    filled = count > 0
+    return ReliabilityCurve(
+        confidence=np.bincount(members, weights=confidence)[filled] / count[filled],
+        accuracy=np.bincount(members, weights=correct)[filled] / count[filled],
+        count=count[filled],
+    )
+
+
+def calibration_error(
+    probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15, binning: str = "width"
+) -> float:
+    """Expected calibration error of the top class: sum over bins of count / n · |acc - conf|.
+
+    Guo et al. 2017; for the bins see `reliability_curve`.
+    """
+    curve = reliability_curve(probabilities, labels, bins=bins, binning=binning)
+    return float(np.average(np.abs(curve.accuracy - curve.confidence), weights=curve.count))
+
+
+def _check_forecast(probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray, NDArray]:
+    """Probabilities of shape (n, K) and labels of shape (n,), checked."""
+    forecast, truth = np.asarray(probabilities, dtype=float), np.asarray(labels)
+    if forecast.ndim == 1:
+        if (forecast > 1).any():
+            raise ValueError(f"probabilities must be at most 1, got {forecast.max()}")
+        forecast = np.stack([1 - forecast, forecast], axis=1)
+    forecast = check_probabilities("probabilities", forecast, "n", "K")
+    if truth.shape != (len(forecast),) or truth.dtype.kind not in "iub":
+        raise ValueError(
+            f"labels must be {len(forecast)} whole numbers, one for each point, "
+            f"got shape {truth.shape} of {truth.dtype}"
+        )
+    truth, classes = truth.astype(np.int64), forecast.shape[1]
+    if truth.min() < 0 or truth.max() >= classes:
+        wrong = truth[(truth < 0) | (truth >= classes)][0]
+        raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong}")
+    return forecast, truth

@@ -1,0 +1,63 @@
+"""How much of a chain's noise is injected, and how much comes from the minibatches."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from csgmcmc.arguments import check_number
+
+
+@dataclass(frozen=True)
+class EffectiveNoise:
+    """The noise that one step adds to a weight, as variances averaged over the weights.
+
+    `injected` is the sampler's own, `minibatch` that of the gradient, `ratio` injected / minibatch.
+    `temperature_factor`, 1 + minibatch / injected, is how many times hotter the chain is than the
+    injected noise alone would make it: hotter than asked for, if the sampler's `noise_estimate` is
+    0. Of SGLD and SGHMC on a quadratic this is exact, since both noises enter at the same place.
+    """
+
+    injected: float
+    minibatch: float
+    ratio: float
+    temperature_factor: float
+
+
+def effective_noise(
+    injected_variance: ArrayLike, gradient_variance: ArrayLike, lr: float
+) -> EffectiveNoise:
+    """Compare the injected noise with that of the minibatches, lr^2 * their gradient's variance.
+
+    `injected_variance` is what `sampler.injected_variance` says, `gradient_variance` the variance
+    of the minibatch gradient of U / N; both one number or one for each weight. The ratio is
+    infinite where the minibatches add no noise, the factor where they add all of it.
+    """
+    check_number("lr", lr, at_least=0)
+    injected = _mean_variance("injected_variance", injected_variance)
+    minibatch = lr**2 * _mean_variance("gradient_variance", gradient_variance)
+    if minibatch == 0:
+        return EffectiveNoise(injected, minibatch, ratio=math.inf, temperature_factor=1.0)
+    factor = 1 + minibatch / injected if injected else math.inf
+    return EffectiveNoise(injected, minibatch, injected / minibatch, factor)
+
+
+def gradient_variance(gradients: ArrayLike) -> NDArray[np.float64]:
+    """Unbiased variance over batches of each weight's gradient: (batches, d) to (d,).
+
+    The gradients are those of U / N on different batches, all at the same weights.
+    """
+    g = np.asarray(gradients, dtype=float)
+    if g.ndim != 2 or len(g) < 2:
+        raise ValueError(
+            f"gradients must have shape (batches, d) with at least 2 batches, got {g.shape}"
+        )
+    return g.var(axis=0, ddof=1)
+
+
+def _mean_variance(name: str, variances: ArrayLike) -> float:
+    values = np.asarray(variances, dtype=float)
+    if not values.size or not np.all(values >= 0):
+        raise ValueError(f"{name} must hold variances, at least 0, got {variances!r}")
+    return float(values.mean())

@@ -1,0 +1,120 @@
+"""Whether the chain is as hot as it was asked to be.
+
+Of the discrete update v' = m * v - lr * grad + sqrt(2 * (1 - m) * lr * T / N) * eps,
+theta' = theta + v', with grad an unbiased gradient of U / N (SGLD is m = 0), every stationary law
+has E[theta . grad U] = (1 + m) * N / (2 * lr) * E|v|^2. On a quadratic U without minibatch noise
+both sides are, for each weight,
+
+    T + lr * N * E[g^2] / (2 * (1 + m)),    g the full gradient of U / N,
+
+which tends to T as lr -> 0. That is the target here. N / lr * E[v^2] is not: it tends to
+2 * T / (1 + m). For SGLD the target is exact for any U, with the gradient that the chain itself
+used, noise included, in the place of g. Minibatch noise makes a chain hotter than the target.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from csgmcmc.arguments import check_number
+
+Verdict = Literal["too cold", "as it should be", "too hot"]
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """A measured temperature, the bounds of its confidence interval, and what it should be."""
+
+    value: float
+    low: float
+    high: float
+    target: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """Where the interval lies: below the target, around it, or above it."""
+        if self.high < self.target:
+            return "too cold"
+        return "too hot" if self.low > self.target else "as it should be"
+
+
+def kinetic_temperature(
+    velocities: ArrayLike,
+    *,
+    lr: float,
+    num_data: float,
+    momentum: float,
+    temperature: float,
+    squared_gradient: float = 0.0,
+    level: float = 0.99,
+) -> Temperature:
+    """(1 + m) * N / (2 * lr) * mean of v^2, over the velocities of one snapshot of any shape.
+
+    For SGLD, v is the last step and the momentum 0. The interval is chi-square, as if the weights'
+    velocities were independent (Wenzel et al. 2020). For more than one snapshot, thin the chain and
+    average the values. `squared_gradient` is the mean of g^2 over weights and draws, g the full
+    gradient of U / N: it matters where lr is near the limit of stability.
+    """
+    v = np.asarray(velocities, dtype=float)
+    if not v.size:
+        raise ValueError(f"velocities must not be empty, got shape {v.shape}")
+    target = _target(lr, num_data, momentum, temperature, squared_gradient)
+    value = (1 + momentum) * num_data / (2 * lr) * float((v**2).mean())
+    low, high = (v.size * value / stats.chi2.ppf(tail, v.size) for tail in _tails(level)[::-1])
+    return Temperature(value, float(low), float(high), target)
+
+
+def configurational_temperature(
+    weights: ArrayLike,
+    gradients: ArrayLike,
+    *,
+    lr: float,
+    num_data: float,
+    momentum: float,
+    temperature: float,
+    squared_gradient: float | None = None,
+    level: float = 0.99,
+) -> Temperature:
+    """N * mean of theta . g / d over draws (draws, d), g the gradient of U / N at each draw.
+
+    The weights may be counted from any fixed point; near their mean the interval is narrowest. The
+    interval is Student's t over the draws, as if these were independent. The momentum is 0 for
+    SGLD.
+
+    `gradients` (draws, d) are of the full data, or of a minibatch drawn independently of the chain.
+    The latter leave the value unbiased, but add their variance to the mean of g^2 that the target
+    is made from: give that of the full gradient as `squared_gradient` then.
+    """
+    theta, g = np.asarray(weights, dtype=float), np.asarray(gradients, dtype=float)
+    if theta.ndim != 2 or theta.shape != g.shape or len(theta) < 2 or not theta.size:
+        raise ValueError(
+            "weights and gradients must have one shape (draws, d) with at least 2 draws, got "
+            f"{theta.shape} and {g.shape}"
+        )
+    squares = float((g**2).mean()) if squared_gradient is None else squared_gradient
+    target = _target(lr, num_data, momentum, temperature, squares)
+    of_draws = num_data * (theta * g).mean(axis=1)
+    value, error = float(of_draws.mean()), float(stats.sem(of_draws))
+    low, high = (value + error * stats.t.ppf(tail, len(theta) - 1) for tail in _tails(level))
+    return Temperature(value, float(low), float(high), target)
+
+
+def _target(
+    lr: float, num_data: float, momentum: float, temperature: float, squared_gradient: float
+) -> float:
+    """The temperature that the discrete update should show."""
+    check_number("lr", lr, above=0)
+    check_number("num_data", num_data, above=0)
+    check_number("momentum", momentum, at_least=0, below=1)
+    check_number("temperature", temperature, at_least=0)
+    check_number("squared_gradient", squared_gradient, at_least=0)
+    return temperature + lr * num_data * squared_gradient / (2 * (1 + momentum))
+
+
+def _tails(level: float) -> tuple[float, float]:
+    """The two probabilities between which an interval of this level lies."""
+    check_number("level", level, above=0, below=1)
+    return (1 - level) / 2, (1 + level) / 2

@@ -1,0 +1,67 @@
+"""How far apart draws lie as weights, and what lies between them.
+
+`points` has shape (n, d): n draws, each flattened to d weights.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial.distance import pdist, squareform
+from sklearn.manifold import ClassicalMDS
+
+from csgmcmc.arguments import check_count
+from csgmcmc.diagnostics.arrays import check_finite
+
+
+def pairwise_distances(points: ArrayLike) -> NDArray[np.float64]:
+    """Euclidean distances, (n, n).
+
+    From the differences, not from |a|² + |b|² - 2ab, which loses the distance of draws that lie
+    close together far from 0.
+    """
+    return squareform(pdist(check_finite("points", points, "n", "d")))
+
+
+def cosine_similarities(points: ArrayLike) -> NDArray[np.float64]:
+    """Cosines of the angles between draws as seen from 0, (n, n) (Fort et al. 2019)."""
+    vectors = check_finite("points", points, "n", "d")
+    if (empty := np.flatnonzero(~vectors.any(axis=1))).size:
+        raise ValueError(f"points must not be 0, which has no direction, got 0 at row {empty[0]}")
+    return 1 - squareform(pdist(vectors, "cosine"))
+
+
+def multidimensional_scaling(distances: ArrayLike, dimensions: int = 2) -> NDArray[np.float64]:
+    """Points of shape (n, dimensions) whose distances are close to `distances`, (n, n).
+
+    Classical scaling (Torgerson 1952): the leading eigenvectors of the doubly centred -D²/2. It
+    has one answer, exact for Euclidean distances of points in that many dimensions, and needs
+    no seed, unlike scaling by descent on the stress.
+    """
+    matrix = check_finite("distances", distances, "n", "n")
+    count = check_count("dimensions", dimensions, at_least=1)
+    if matrix.shape[0] != matrix.shape[1] or len(matrix) < count:
+        raise ValueError(
+            f"distances must be a square of at least {count} rows, got shape {matrix.shape}"
+        )
+    if matrix.min() < 0 or matrix.diagonal().any() or not np.allclose(matrix, matrix.T):
+        raise ValueError(
+            "distances must be at least 0, 0 on the diagonal and symmetric, got a least of "
+            f"{matrix.min()}, a diagonal of up to {matrix.diagonal().max()} and an asymmetry of "
+            f"up to {np.abs(matrix - matrix.T).max()}"
+        )
+    scaling = ClassicalMDS(n_components=count, metric="precomputed")
+    with np.errstate(invalid="ignore"):
+        # The root of an eigenvalue below 0 is nan: a dimension that the points do not have.
+        return np.nan_to_num(scaling.fit_transform((matrix + matrix.T) / 2), nan=0.0)
+
+
+def error_barrier(errors: ArrayLike) -> float:
+    """Largest rise of the error above the straight line between the errors of the two ends.
+
+    `errors` are of the weights (1-t)·a + t·b, t equally spaced from 0 to 1. At least 0, as the
+    ends lie on the line (Entezari et al. 2022). Frankle et al. 2020 take the mean of the ends in
+    place of the line: the same where the ends are equally good.
+    """
+    path = check_finite("errors", errors, "n")
+    if len(path) < 2:
+        raise ValueError(f"errors must have at least the two ends, got {len(path)}")
+    return float((path - np.linspace(path[0], path[-1], len(path))).max())
