@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY) ## SGLD against cSGLD on 25 Gaussians: a table and a picture, under a minute
+demo: $(READY) ## 25 Gaussians, and four methods on digits: two tables and a picture
 	$(BIN)/csgmcmc demo
 
 lint: $(READY) ## Style, types and layers
@@ -30,10 +30,11 @@ test: lint ## The gate: lint, then all tests but the slow ones
 test-slow: $(READY) ## The slow tests
 	$(BIN)/python -m pytest -n 2 -q -m slow
 
-bench: $(READY) ## Time samplers, stores and stacks, each beside its plain counterpart
+bench: $(READY) ## Time samplers, stores, stacks and predictions, each beside its plain counterpart
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/stores.py
 	$(BIN)/python benchmarks/stacks.py
+	$(BIN)/python benchmarks/predictions.py
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

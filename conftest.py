@@ -4,8 +4,13 @@ import os
 import tempfile
 from typing import Any
 
+import torch
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
+
+
+# Small tensors run faster on one thread, and the test workers share the cores.
+torch.set_num_threads(1)
 
 
 def enter_empty_folder(namespace: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 import os
 
 import pytest
-import torch
 from hypothesis import settings
 
 # The same examples every time: a red test stays red until it is mended.
@@ -16,9 +15,3 @@ def _no_waiting_for_the_disk(monkeypatch):
     That files are flushed, and in which order, is tested in tests/draws/test_store.py.
     """
     monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Small tensors run faster on one thread, and the test workers share the cores."""
-    torch.set_num_threads(1)

@@ -18,12 +18,23 @@ def run(*arguments):
 
 
 def test_demo_prints_a_table_and_writes_a_picture(tmp_path):
-    result = run("demo", "--steps", "600", "--out", str(tmp_path / "deep" / "folder"))
+    small = ["--steps", "600", "--digits-steps", "200", "--seeds", "2"]
+    result = run("demo", *small, "--out", str(tmp_path / "deep" / "folder"))
     assert result.exit_code == 0, result.output
     for word in ("SGLD", "cSGLD", "4 chains pooled", "truth", "0.989"):
         assert word in result.output
+    for word in ("SGDM", "Snapshot", "cSGHMC", "AUROC", "±"):
+        assert word in result.output
     picture = matplotlib.image.imread(tmp_path / "deep" / "folder" / "mixture.png")
     assert picture.std() > 0.05
+
+
+def test_one_part_of_the_demo(tmp_path):
+    result = run("demo", "--part", "digits", "--digits-steps", "200", "--out", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    assert "cSGHMC" in result.output
+    assert "25 Gaussians" not in result.output
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -33,6 +44,8 @@ def test_demo_prints_a_table_and_writes_a_picture(tmp_path):
         (["--steps", "-3"], "steps must be at least 1, got -3"),
         (["--chains", "0"], "chains must be at least 1, got 0"),
         (["--seed", "-1"], "seed must be at least 0, got -1"),
+        (["--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["--digits-steps", "20"], "too few for samples_per_cycle=10"),
     ],
 )
 def test_demo_refuses_bad_numbers_in_one_sentence(arguments, words, tmp_path):

@@ -4,6 +4,7 @@ from importlib.metadata import version
 
 from csgmcmc.chain import Chain, Diverged, place, stack
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
+from csgmcmc.posterior import Posterior, Predictive, refresh_batchnorm
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Ramp, Schedule, Sequence, Tick
 
@@ -23,6 +24,8 @@ __all__ = [
     "DrawStore",
     "Draws",
     "MemoryDraws",
+    "Posterior",
+    "Predictive",
     "Ramp",
     "Sampler",
     "Schedule",
@@ -30,5 +33,6 @@ __all__ = [
     "Tick",
     "__version__",
     "place",
+    "refresh_batchnorm",
     "stack",
 ]

@@ -1,17 +1,16 @@
 """The command line."""
 
 import warnings
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import csgmcmc
 from csgmcmc.draws import DrawStore, StoreError, StoreWarning
-from csgmcmc.experiments import demo as demo_run
 from csgmcmc.report import store as store_report
 
 app = typer.Typer(
@@ -31,53 +30,40 @@ def main(
         raise typer.Exit
 
 
+class Part(StrEnum):
+    """Parts of the demo."""
+
+    MIXTURE = "mixture"
+    DIGITS = "digits"
+
+
 @app.command()
 def demo(
+    part: Annotated[Part | None, typer.Option(help="Only this part.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(help="Iterations of each chain.")] = 50_000,
-    chains: Annotated[int, typer.Option(help="Chains, run side by side.")] = 4,
+    steps: Annotated[int, typer.Option(help="Mixture: iterations of each chain.")] = 50_000,
+    chains: Annotated[int, typer.Option(help="Mixture: chains, run side by side.")] = 4,
+    digits_steps: Annotated[int, typer.Option(help="Digits: steps of each method.")] = 4000,
     seed: Annotated[int, typer.Option(help="Seed of starts and noise.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Digits: seeds, from the first on.")] = 1,
 ) -> None:
-    """SGLD against cSGLD on the paper's 25 Gaussians: a table and a picture."""
-    console = Console()
+    """The method in two minutes: 25 Gaussians, and a network on handwritten digits."""
     try:
-        from csgmcmc.report import demo as demo_report  # noqa: PLC0415  (matplotlib is an extra)
+        from csgmcmc import demo as run  # noqa: PLC0415  (needs matplotlib, which is an extra)
     except ModuleNotFoundError as error:
         raise _fail(f"{error.name} is missing: pip install 'csgmcmc[plot]'") from error
+    console = Console()
+    torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs
     try:
-        config = demo_run.DemoConfig(steps=steps, chains=chains, seed=seed)
-        methods = config.methods
+        mixture = run.Mixture(steps=steps, chains=chains, seed=seed)
+        digits = run.Digits(steps=digits_steps, first_seed=seed, seeds=seeds)
         out.mkdir(parents=True, exist_ok=True)
+        if part is not Part.DIGITS:
+            run.show_mixture(mixture, out, console)
+        if part is not Part.MIXTURE:
+            run.show_digits(digits, console)
     except (ValueError, OSError) as error:
         raise _fail(str(error)) from error
-    torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs
-
-    draws = {}
-    columns = [TextColumn("{task.description:6}"), BarColumn(), "{task.completed}/{task.total}"]
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        tasks = {method.name: progress.add_task(method.name, total=steps) for method in methods}
-        for method in methods:
-            draws[method.name] = demo_run.sample(
-                config,
-                method,
-                lambda done, task=tasks[method.name]: progress.update(task, completed=done),
-            )
-
-    rows = [
-        row for method in methods for row in demo_run.scores(config, method, draws[method.name])
-    ]
-    console.print(demo_report.table(rows))
-    pooled = {name: points.reshape(-1, 2) for name, points in draws.items()}
-    exact = demo_run.exact_draws(config, count=len(pooled["cSGLD"]))
-    titles = {name: f"{name}, {chains} chains" for name in pooled}
-    figure = demo_report.picture(
-        {"target": exact} | {titles[name]: points for name, points in pooled.items()},
-        {method.name: (method.lr, method.schedule.table()) for method in methods},
-        steps_shown=max(steps // 5, 1),
-    )
-    path = out / "mixture.png"
-    demo_report.save(figure, path)
-    console.print(f"picture: {path}")
 
 
 @app.command()

@@ -96,7 +96,7 @@ class Chain:
         self.place = Place() if place is None else place
         noise = getattr(sampler, "noise", None)
         self.model, self.loss, self.sampler, self.schedule = model, loss, sampler, schedule
-        self.draws = MemoryDraws() if draws is None else draws
+        self.data, self.draws = data, MemoryDraws() if draws is None else draws
         self.number = (noise.chain if noise else 0) if chain is None else chain
         check_count("chain", self.number, at_least=0)
         if noise is not None:
@@ -264,10 +264,11 @@ class Chain:
             mixed = torch.autocast(kind, dtype=self._autocast)
         with mixed:
             if isinstance(self.model, Stack):
-                return self.model.per_chain(self._loss_of, batch)
-            return self._loss_of(self._forward, batch)
+                return self.model.per_chain(self.batch_loss, batch)
+            return self.batch_loss(self._forward, batch)
 
-    def _loss_of(self, model: Callable[..., Tensor], batch: Any) -> Tensor:
+    def batch_loss(self, model: Callable[..., Tensor], batch: Any) -> Tensor:
+        """The loss of a single model on one batch of the data."""
         if self.loss is None:
             return model()
         if isinstance(batch, (tuple, list)) and len(batch) == 2:

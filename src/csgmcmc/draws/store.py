@@ -246,6 +246,9 @@ class DrawStore(Draws):
                     f"{self.path} keeps draws in dtype={self._dtype_on_disk}, and was opened with "
                     f"dtype={_named(self._dtype)}: open it with the same"
                 )
+        self._claim(chain, provenance)
+
+    def _claim(self, chain: int, provenance: dict[str, Any] | None = None) -> None:
         with explained(self.path, f"claiming chain {chain}"):
             self._create()
             lock = self.path / "chains" / f"{chain:04d}.lock"
@@ -263,11 +266,25 @@ class DrawStore(Draws):
                 flush(self.path / "chains")
                 self._headers[chain] = header
 
+    @contextmanager
+    def writing(self, chains: Collection[int]) -> Iterator[None]:
+        """Hold the claims of `chains`, to keep log-likelihoods of draws that are there."""
+        new = [chain for chain in chains if chain not in self._claims]
+        try:
+            for chain in new:
+                self._claim(chain)
+            yield
+        finally:
+            self._release(new)
+
     def close(self) -> None:
         """Give up all claims; the next append takes them again."""
-        for lock in self._claims.values():
-            lock.release()
-        self._claims = {}
+        self._release(list(self._claims))
+
+    def _release(self, chains: Collection[int]) -> None:
+        for chain in chains:
+            if chain in self._claims:
+                self._claims.pop(chain).release()
 
     def _create(self) -> None:
         for folder in ("chains", "draws"):
@@ -310,8 +327,8 @@ class DrawStore(Draws):
             self._records[chain, tick.step] = record
 
     def _set_log_likelihood(self, chain: int, step: int, value: float) -> None:
-        self.claim(chain)
-        with explained(self.path, f"keeping a log-likelihood of chain {chain}, step {step}"):
+        doing = f"keeping a log-likelihood of chain {chain}, step {step}"
+        with self.writing([chain]), explained(self.path, doing):
             append_line(self._manifest(chain), {"likelihood_of": step, "log_likelihood": value})
         self._log_likelihoods[chain, step] = value
 

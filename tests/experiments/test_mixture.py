@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from csgmcmc.experiments.demo import DemoConfig, exact_draws, sample, scores
+from csgmcmc.experiments.mixture import MixtureConfig, exact_draws, sample, scores
 
 
 def test_it_gives_every_promised_draw_and_is_repeatable():
-    config = DemoConfig(steps=900, chains=3)
+    config = MixtureConfig(steps=900, chains=3)
     for method in config.methods:
         seen = []
         draws = sample(config, method, seen.append)
@@ -13,11 +13,11 @@ def test_it_gives_every_promised_draw_and_is_repeatable():
         assert np.isfinite(draws).all()
         assert seen == [500, 900]
         assert (draws == sample(config, method)).all()
-        assert not (draws == sample(DemoConfig(steps=900, chains=3, seed=1), method)).all()
+        assert not (draws == sample(MixtureConfig(steps=900, chains=3, seed=1), method)).all()
 
 
 def test_exact_draws_score_as_the_truth():
-    config = DemoConfig(chains=1)
+    config = MixtureConfig(chains=1)
     draws = exact_draws(config, 50_000)
     single, pooled = scores(config, config.methods[0], draws[None])
     assert single.modes_covered == pooled.modes_covered == 25
@@ -26,7 +26,7 @@ def test_exact_draws_score_as_the_truth():
 
 
 def test_stuck_chains_score_one_mode_each():
-    config = DemoConfig(chains=2)
+    config = MixtureConfig(chains=2)
     draws = np.zeros((2, 200, 2), dtype=np.float32)
     draws[1] += 2
     single, pooled = scores(config, config.methods[0], draws)
@@ -38,11 +38,11 @@ def test_stuck_chains_score_one_mode_each():
 @pytest.mark.slow
 def test_cyclical_covers_what_traditional_sgld_does_not():
     """The paper's claim at its own settings, over 10 runs of 4 chains, all stacked."""
-    config = DemoConfig(chains=40)
+    config = MixtureConfig(chains=40)
     covered = {}
     for method in config.methods:
         runs = np.split(sample(config, method), 10)
-        both = [scores(DemoConfig(), method, run) for run in runs]
+        both = [scores(MixtureConfig(), method, run) for run in runs]
         covered[method.name] = np.mean(
             [[single.modes_covered, pooled.modes_covered] for single, pooled in both], axis=0
         )

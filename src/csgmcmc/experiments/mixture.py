@@ -1,4 +1,4 @@
-"""The demo: SGLD against cSGLD on 25 Gaussians, with the settings of Zhang et al. 2020.
+"""25 Gaussians: SGLD against cSGLD, with the settings of Zhang et al. 2020.
 
 All chains are rows of one tensor. The target has no data set, so num_data is 1, the loss is U, and
 lr is the paper's step size itself.
@@ -32,7 +32,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class DemoConfig:
+class MixtureConfig:
     """The paper's settings; `steps` and `chains` may be changed for a shorter run."""
 
     steps: int = 50_000
@@ -46,6 +46,7 @@ class DemoConfig:
         check_count("steps", self.steps, at_least=1)
         check_count("chains", self.chains, at_least=1)
         check_count("seed", self.seed, at_least=0)
+        _ = self.methods  # whose schedules check that the steps are enough
 
     @cached_property
     def methods(self) -> tuple[Method, ...]:
@@ -66,7 +67,7 @@ class Score:
 
 
 def sample(
-    config: DemoConfig, method: Method, on_progress: Callable[[int], None] | None = None
+    config: MixtureConfig, method: Method, on_progress: Callable[[int], None] | None = None
 ) -> NDArray[np.float32]:
     """Run all chains of `method`; draws of shape (chains, draws, 2)."""
     target = Mixture25()
@@ -86,7 +87,7 @@ def sample(
     return torch.stack(draws, dim=1).numpy()
 
 
-def scores(config: DemoConfig, method: Method, draws: NDArray[np.float32]) -> list[Score]:
+def scores(config: MixtureConfig, method: Method, draws: NDArray[np.float32]) -> list[Score]:
     """The mean score of the single chains, and the score of all chains pooled."""
     target = Mixture25()
     modes = target.means.numpy()
@@ -106,7 +107,7 @@ def scores(config: DemoConfig, method: Method, draws: NDArray[np.float32]) -> li
     ]
 
 
-def exact_draws(config: DemoConfig, count: int) -> NDArray[np.float32]:
+def exact_draws(config: MixtureConfig, count: int) -> NDArray[np.float32]:
     """Independent draws from the target itself, for the picture."""
     generator = torch.Generator().manual_seed(config.seed)
     return Mixture25().sample(count, generator).numpy()

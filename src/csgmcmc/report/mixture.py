@@ -1,4 +1,4 @@
-"""The demo's table and picture."""
+"""Table and picture of the 25 Gaussians."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path

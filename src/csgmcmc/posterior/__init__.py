@@ -1,0 +1,27 @@
+"""What the draws say: predictions, weights, batch-norm statistics, and whether to believe them."""
+
+from csgmcmc.posterior.batchnorm import refresh_batchnorm, refresh_draws
+from csgmcmc.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from csgmcmc.posterior.paths import WeightPath, weight_matrix, weight_path
+from csgmcmc.posterior.posterior import Posterior
+from csgmcmc.posterior.predictive import (
+    ClassPredictive,
+    GaussianPredictive,
+    Predictive,
+)
+
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "ClassPredictive",
+    "Gaussian",
+    "GaussianPredictive",
+    "Likelihood",
+    "Posterior",
+    "Predictive",
+    "WeightPath",
+    "refresh_batchnorm",
+    "refresh_draws",
+    "weight_matrix",
+    "weight_path",
+]

@@ -1,0 +1,96 @@
+"""Batch normalisation: statistics that belong to weights, made anew for other weights.
+
+A draw keeps the statistics that it had in training, and predictions use those. Weights that were
+never trained, such as averages of draws or points between them, have none of their own.
+"""
+
+import copy
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from csgmcmc.draws import Draws, MemoryDraws
+from csgmcmc.posterior.batches import moved, split
+from csgmcmc.posterior.members import Forward, plain_forward
+from csgmcmc.schedules import Tick
+
+
+@torch.no_grad()
+def refresh_batchnorm(
+    model: nn.Module, loader: Iterable[Any], *, forward: Forward = plain_forward
+) -> None:
+    """Re-estimate the running statistics of `model` from the batches of `loader`, in place.
+
+    Every data point counts the same. Only the normalising layers are in training mode meanwhile, so
+    that dropout stays off; all modes are as before at the end. Without such layers nothing is done,
+    and after an error the statistics are the old ones.
+    """
+    layers = layers_with_statistics(model)
+    if not layers:
+        return
+    modes = [(module, module.training) for module in model.modules()]
+    old = [(layer.momentum, copy.deepcopy(layer._buffers)) for layer in layers]
+    seen = dict.fromkeys(layers, 0)
+    hooks = [layer.register_forward_pre_hook(partial(_count, seen)) for layer in layers]
+    model.eval()
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.train()
+    try:
+        for batch in loader:
+            forward(model, moved(split(batch)[0], _device(layers[0])))
+        if not any(seen.values()):
+            raise ValueError("loader gave no batches to estimate statistics from")  # noqa: TRY301
+    except BaseException:
+        for layer, (_, buffers) in zip(layers, old, strict=True):
+            layer._buffers.update(buffers)
+        raise
+    finally:
+        for layer, hook, (momentum, _) in zip(layers, hooks, old, strict=True):
+            hook.remove()
+            layer.momentum = momentum
+        for module, mode in modes:
+            module.training = mode
+
+
+def layers_with_statistics(model: nn.Module) -> list[_BatchNorm]:
+    """The layers whose running statistics belong to the weights."""
+    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+    return [layer for layer in layers if layer.running_mean is not None]
+
+
+def _count(seen: dict[_BatchNorm, int], layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> None:
+    """Before each use of a layer: let its running average weigh every data point the same."""
+    seen[layer] += len(inputs[0])
+    layer.momentum = len(inputs[0]) / seen[layer]
+
+
+def _device(layer: _BatchNorm) -> torch.device:
+    assert layer.running_mean is not None  # noqa: S101  (it has statistics)
+    return layer.running_mean.device
+
+
+def refresh_draws(
+    model: nn.Module,
+    draws: Iterable[Any],
+    loader: Iterable[Any],
+    into: Draws | None = None,
+    *,
+    forward: Forward = plain_forward,
+) -> Draws:
+    """Copy `draws` into another collection, each with its statistics re-estimated.
+
+    Draws never change, so that they go `into` a store of their own, or into memory. The weights of
+    `model` are those of the last draw afterwards.
+    """
+    into = MemoryDraws() if into is None else into
+    for draw in draws:
+        draw.load_into(model)
+        refresh_batchnorm(model, loader, forward=forward)
+        tick = Tick(draw.step, draw.cycle, draw.stage, 0.0, 0.0, collect=True)
+        into.append(model, tick, chain=draw.chain)
+    return into

@@ -1,0 +1,185 @@
+"""What the outputs of a model mean: the prediction of a member, and how likely the targets are.
+
+Outputs come with a leading dimension for draws: (draws, batch, ...).
+"""
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
+
+from csgmcmc.arguments import check_choice, check_number
+from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage
+
+
+class Likelihood(ABC):
+    """The distribution of the targets given the outputs of a model."""
+
+    @abstractmethod
+    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Log-likelihood of each data point under each draw, of shape (draws, batch)."""
+
+    @abstractmethod
+    def average(self) -> Average:
+        """An empty average, which takes outputs of draws one after another."""
+
+
+class Categorical(Likelihood):
+    """One of several classes; outputs are logits, targets class numbers, as for `cross_entropy`.
+
+    Args:
+        dim: dimension of the classes in the outputs of one model: 1, as in `cross_entropy`, or -1
+            where they come last.
+        ignore_index: a target that does not count, as in `cross_entropy`.
+    """
+
+    def __init__(self, dim: int = 1, ignore_index: int = -100) -> None:
+        self.dim, self.ignore_index = dim, ignore_index
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        log_probs, dim = self._log_probs(outputs)
+        if targets.shape != outputs.shape[1:dim] + outputs.shape[dim + 1 :]:
+            raise ValueError(
+                f"targets of shape {tuple(targets.shape)} do not fit outputs of shape "
+                f"{tuple(outputs.shape[1:])} with classes in dimension {self.dim}"
+            )
+        counts = targets != self.ignore_index
+        classes = torch.where(counts, targets, 0).long()
+        if classes.numel() and not 0 <= classes.min() <= classes.max() < outputs.shape[dim]:
+            raise ValueError(
+                f"targets must be from 0 to {outputs.shape[dim] - 1}, got "
+                f"{int(classes.min())} to {int(classes.max())}"
+            )
+        index = classes.unsqueeze(dim - 1).expand(len(outputs), *classes.unsqueeze(dim - 1).shape)
+        return _per_point(log_probs.gather(dim, index) * counts.unsqueeze(dim - 1))
+
+    def average(self) -> Average:
+        return ClassAverage(self._log_probs)
+
+    def _log_probs(self, outputs: Tensor) -> tuple[Tensor, int]:
+        """Log-probabilities, and the dimension of the classes in them."""
+        check_logits(outputs)
+        dim = self.dim if self.dim >= 0 else outputs.ndim - 1 + self.dim
+        if not 1 <= dim < outputs.ndim - 1:
+            raise ValueError(
+                f"outputs of shape {tuple(outputs.shape[1:])} have no classes in dimension "
+                f"{self.dim}: for one logit a label, say likelihood='bernoulli'"
+            )
+        return at_least_float32(outputs).log_softmax(dim + 1), dim + 1
+
+
+class Bernoulli(Likelihood):
+    """Yes or no for each output: binary (one output) and multi-label (many) classification.
+
+    Outputs are logits of yes, targets 0 or 1 in the same shape, as for
+    `binary_cross_entropy_with_logits`. The log-likelihood of a data point is that of all its
+    labels.
+    """
+
+    def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        check_logits(outputs)
+        if targets.shape != outputs.shape[1:]:
+            raise ValueError(
+                f"targets of shape {tuple(targets.shape)} do not fit outputs of shape "
+                f"{tuple(outputs.shape[1:])}"
+            )
+        outputs = at_least_float32(outputs)
+        wanted = targets.to(outputs).expand_as(outputs)
+        return _per_point(-binary_cross_entropy_with_logits(outputs, wanted, reduction="none"))
+
+    def average(self) -> Average:
+        return ClassAverage(_no_and_yes, only_last=True)
+
+
+class Gaussian(Likelihood):
+    """Regression with Gaussian noise.
+
+    Outputs are means, or pairs of mean and variance as for `gaussian_nll_loss`: a model that learns
+    its noise returns both.
+
+    Args:
+        variance: variance of the noise, where the model gives only means.
+    """
+
+    def __init__(self, variance: float | Tensor | None = None) -> None:
+        if variance is not None and not isinstance(variance, Tensor):
+            variance = check_number("variance", variance, above=0)
+        elif variance is not None and not (variance > 0).all():
+            raise ValueError(f"variance must be above 0, got {variance}")
+        self.variance = variance
+
+    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
+        mean, variance = self._mean_and_variance(outputs)
+        if targets.shape != mean.shape[1:]:
+            raise ValueError(
+                f"targets of shape {tuple(targets.shape)} do not fit means of shape "
+                f"{tuple(mean.shape[1:])}"
+            )
+        squares = (targets - mean).square() / variance
+        return _per_point(-0.5 * (squares + variance.log() + math.log(2 * math.pi)))
+
+    def average(self) -> Average:
+        return GaussianAverage(self._mean_and_variance)
+
+    def _mean_and_variance(self, outputs: Any) -> tuple[Tensor, Tensor]:
+        if isinstance(outputs, (tuple, list)):
+            if len(outputs) != 2 or self.variance is not None:
+                raise ValueError(
+                    "outputs must be means with variance= given, or pairs of mean and variance "
+                    f"without; got {len(outputs)} outputs and variance={self.variance!r}"
+                )
+            mean, variance = map(at_least_float32, outputs)
+            return mean, _for_each(variance, mean)
+        if self.variance is None:
+            raise ValueError(
+                "the variance of the noise is not known: say likelihood=Gaussian(variance=...), or "
+                "let the model return the pair (mean, variance)"
+            )
+        mean = at_least_float32(outputs)
+        variance = torch.as_tensor(self.variance, dtype=mean.dtype, device=mean.device)
+        return mean, variance.expand_as(mean)
+
+
+def as_likelihood(likelihood: str | Likelihood) -> Likelihood:
+    """A likelihood by its name, or itself."""
+    if isinstance(likelihood, Likelihood):
+        return likelihood
+    named = {"categorical": Categorical, "bernoulli": Bernoulli, "gaussian": Gaussian}
+    return named[check_choice("likelihood", likelihood, tuple(named))]()
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Half precision widened: averages and logarithms want more."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def check_logits(outputs: Any) -> None:
+    """Refuse outputs that are not one tensor."""
+    if not isinstance(outputs, Tensor):
+        raise ValueError(
+            f"outputs must be a tensor of logits, got a {type(outputs).__name__}: say how to get "
+            "them, as in forward=lambda model, inputs: model(inputs).logits"
+        )
+
+
+def _no_and_yes(logits: Any) -> tuple[Tensor, int]:
+    """Log-probabilities of no and yes in a new last dimension, and which one that is."""
+    check_logits(logits)
+    logits = at_least_float32(logits)
+    return torch.stack([logsigmoid(-logits), logsigmoid(logits)], dim=-1), logits.ndim
+
+
+def _for_each(variance: Tensor, mean: Tensor) -> Tensor:
+    """A variance for each mean, where a draw has one for all, or one for each data point."""
+    if variance.shape == mean.shape[:-1]:  # as gaussian_nll_loss reads it
+        variance = variance.unsqueeze(-1)
+    missing = [1] * (mean.ndim - variance.ndim)
+    return variance.reshape(len(variance), *missing, *variance.shape[1:]).expand_as(mean)
+
+
+def _per_point(log_probs: Tensor) -> Tensor:
+    """Summed over all but draws and batch, in double precision: there may be many data."""
+    return log_probs.reshape(*log_probs.shape[:2], -1).double().sum(-1)

@@ -1,0 +1,274 @@
+"""What the draws say together."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from csgmcmc.arguments import check_choice
+from csgmcmc.chain import Chain
+from csgmcmc.draws import Draw, Draws, DrawStore
+from csgmcmc.posterior.batches import groups, moved
+from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
+from csgmcmc.posterior.members import Forward, Members, plain_forward
+from csgmcmc.posterior.predictive import Predictive
+from csgmcmc.posterior.progress import Bar
+
+if TYPE_CHECKING:
+    from csgmcmc.posterior.check import Check
+
+Method = Literal["uniform", "harmonic", "stacking"]
+
+
+class Posterior:
+    """The average of a model's predictions over draws of its weights.
+
+    Args:
+        model: the network; only its architecture matters, and it is left as it is.
+        draws: a `DrawStore`, `MemoryDraws`, or a list of some of their draws.
+        weights: "uniform"; "harmonic", where the draws' log-likelihoods are known; or a number for
+            each draw. See `weigh` for the others.
+        likelihood: what the outputs mean: "categorical" (logits of classes), "bernoulli" (a logit
+            for each label: binary and multi-label), "gaussian" (pairs of mean and variance), or an
+            object such as `Gaussian(variance=0.1)`.
+        device: where to predict; by default where the model is.
+        autocast: dtype of automatic mixed precision in the forward pass.
+        forward: from a model and inputs to outputs, where that is not `model(inputs)`.
+        vectorize: True stacks draws and evaluates them at once, False one after another; by
+            default both are timed once for each shape of inputs, if the model is small.
+        progress: show a bar on a terminal when it takes long.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        draws: Sequence[Draw],
+        weights: Literal["uniform", "harmonic"] | ArrayLike = "uniform",
+        *,
+        likelihood: str | Likelihood = "categorical",
+        device: torch.device | str | None = None,
+        autocast: torch.dtype | None = None,
+        forward: Forward = plain_forward,
+        vectorize: bool | None = None,
+        progress: bool = True,
+    ) -> None:
+        if not len(draws):
+            raise ValueError("draws is empty: a posterior needs at least one draw")
+        self.model = model
+        self.likelihood = as_likelihood(likelihood)
+        self.forward = forward
+        self._source = draws
+        self._options: dict[str, Any] = {
+            "device": device,
+            "autocast": autocast,
+            "forward": forward,
+            "vectorize": vectorize,
+        }
+        self._members = Members(model, draws, **self._options)
+        self._progress = progress
+        self.weights = self._weights_of(weights)
+
+    @property
+    def draws(self) -> list[Draw]:
+        """The draws, in the order of `weights` and of a prediction's members."""
+        return self._members.draws
+
+    @property
+    def cycles(self) -> NDArray[np.int64]:
+        """Number of the cycle of each draw; cycles of different chains are different cycles."""
+        keys = [(draw.chain, draw.cycle) for draw in self.draws]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        return np.array([numbers[key] for key in keys])
+
+    # Prediction
+
+    def predict(self, inputs: Any, *, members: bool = False) -> Predictive:
+        """The averaged prediction for a batch of inputs.
+
+        With `members` it also holds the prediction of each draw.
+        """
+        return self._predict_group([(inputs, None)], members, Bar("", None, shown=False))
+
+    def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
+        """The averaged prediction for all of a loader, in the order in which it comes.
+
+        Batches are inputs, or pairs of inputs and targets, which the prediction then holds.
+        """
+        with self._bar("predicting", loader) as bar:
+            parts = [self._predict_group(group, members, bar) for group in groups(loader)]
+        if not parts:
+            raise ValueError("loader gave no batches")
+        return type(parts[0]).joined(parts)
+
+    def _predict_group(
+        self, group: list[tuple[Any, Any]], keep_members: bool, bar: Bar
+    ) -> Predictive:
+        averages = [self.likelihood.average() for _ in group]
+        weights = torch.as_tensor(self.weights, device=self._members.device)
+
+        def take(numbers: list[int], batch: int, outputs: Any) -> None:
+            averages[batch].add(weights[numbers], outputs, keep_members)
+            bar.advance(len(numbers))
+
+        counting = None if keep_members else np.flatnonzero(self.weights).tolist()
+        self._members.evaluate([inputs for inputs, _ in group], take, counting)
+        parts = [
+            replace(average.result(), targets=targets if isinstance(targets, Tensor) else None)
+            for average, (_, targets) in zip(averages, group, strict=True)
+        ]
+        return type(parts[0]).joined(parts)
+
+    # How likely the data are
+
+    def log_scores(self, loader: Iterable[Any]) -> Tensor:
+        """Log-likelihood of each data point under each draw, of shape (draws, points)."""
+        return torch.cat(list(self._scores(loader)), dim=1)
+
+    def log_likelihoods(
+        self, loader: Iterable[Any] | None = None, *, again: bool = False
+    ) -> NDArray[np.float64]:
+        """Log-likelihood of a whole data set under each draw, kept with the draws.
+
+        Where all draws have theirs already, those are returned and the loader is not read, unless
+        `again` is true. Give the training data, once through, without augmentation. A posterior of
+        a list of draws keeps them for itself alone.
+        """
+        known = [draw.log_likelihood for draw in self.draws]
+        if not again and not any(value is None for value in known):
+            return np.array(known, dtype=float)
+        if loader is None:
+            raise ValueError(
+                "the draws' log-likelihoods are not known: give the training data, as in "
+                "posterior.log_likelihoods(train_loader)"
+            )
+        totals = np.zeros(len(self.draws))
+        source = self._source
+        with ExitStack() as writing:
+            if isinstance(source, DrawStore):  # an error now, rather than after the work
+                writing.enter_context(source.writing({draw.chain for draw in self.draws}))
+            for scores in self._scores(loader):
+                totals += scores.sum(1).cpu().numpy()
+            if isinstance(source, Draws):
+                for draw, value in zip(self.draws, totals, strict=True):
+                    source.set_log_likelihood(draw, value)
+        self._members.draws = [
+            replace(draw, log_likelihood=float(value))
+            for draw, value in zip(self.draws, totals, strict=True)
+        ]
+        return totals
+
+    def _scores(self, loader: Iterable[Any]) -> Iterator[Tensor]:
+        """The scores (draws, points) of one group of batches at a time."""
+        empty = True
+        with self._bar("scoring", loader) as bar:
+            for group in groups(loader):
+                empty = False
+                yield torch.cat(self._score_group(group, bar), dim=1)
+        if empty:
+            raise ValueError("loader gave no batches")
+
+    def _score_group(self, group: list[tuple[Any, Any]], bar: Bar) -> list[Tensor]:
+        if not all(isinstance(targets, Tensor) for _, targets in group):
+            raise ValueError("loader must give pairs of inputs and targets, the targets a tensor")
+        device = self._members.device
+        targets = [moved(target, device) for _, target in group]
+        shapes = [(len(self.draws), len(target)) for target in targets]
+        scores = [torch.empty(shape, dtype=torch.float64, device=device) for shape in shapes]
+
+        def take(numbers: list[int], batch: int, outputs: Any) -> None:
+            scores[batch][numbers] = self.likelihood.log_prob(outputs, targets[batch])
+            bar.advance(len(numbers))
+
+        self._members.evaluate([inputs for inputs, _ in group], take)
+        return scores
+
+    # Weights
+
+    def weigh(
+        self,
+        method: Method,
+        loader: Iterable[Any] | None = None,
+        *,
+        by: Literal["cycle", "draw"] = "cycle",
+        regions: ArrayLike | None = None,
+        temperature: float = 1.0,
+    ) -> "Posterior":
+        """The same draws with other weights.
+
+        Args:
+            method: "uniform": all draws count the same. "harmonic": cycles by the harmonic mean of
+                their draws' likelihoods of the training data. "stacking": the weights with the best
+                log score on held-out data.
+            loader: for "harmonic" the training data, needed once; for "stacking" the held-out data.
+            by: what "stacking" weighs, cycles or single draws.
+            regions: number of the region of each draw, in place of its cycle; -1 leaves it out.
+            temperature: for "harmonic", the temperature that the draws were sampled at.
+        """
+        from csgmcmc.posterior.weights import harmonic_weights, stacking_weights  # noqa: PLC0415
+
+        check_choice("method", method, ("uniform", "harmonic", "stacking"))
+        check_choice("by", by, ("cycle", "draw"))
+        labels = self.cycles if regions is None else np.asarray(regions)
+        weights: ArrayLike = np.ones(len(self.draws))
+        if method == "harmonic":
+            likelihoods = self.log_likelihoods(loader)
+            weights = harmonic_weights(likelihoods, labels, temperature=temperature)
+        elif method == "stacking":
+            if loader is None:
+                raise ValueError("stacking needs held-out data: give weigh a loader of it")
+            scores = self.log_scores(loader).cpu().numpy()
+            alone = by == "draw" and regions is None
+            weights = stacking_weights(scores, None if alone else labels)
+        return self._with_weights(weights)
+
+    def with_draws(self, draws: Sequence[Draw]) -> "Posterior":
+        """The same model and options with other draws, of equal weight."""
+        options = {"likelihood": self.likelihood, "progress": self._progress, **self._options}
+        return Posterior(self.model, draws, **options)
+
+    def _with_weights(self, weights: ArrayLike) -> "Posterior":
+        other = object.__new__(Posterior)
+        other.__dict__.update(self.__dict__)  # the stacked draws are shared too
+        other.weights = other._weights_of(weights)
+        return other
+
+    def _weights_of(self, weights: Any) -> NDArray[np.float64]:
+        if isinstance(weights, str):
+            check_choice("weights", weights, ("uniform", "harmonic"))
+            if weights == "harmonic":
+                return self.weigh("harmonic").weights
+            weights = np.ones(len(self.draws))
+        values = np.asarray(weights, dtype=float)
+        if values.shape != (len(self.draws),):
+            raise ValueError(
+                f"weights must be one number for each of {len(self.draws)} draws, got shape "
+                f"{values.shape}"
+            )
+        if not (np.isfinite(values).all() and (values >= 0).all() and (values > 0).any()):
+            raise ValueError(f"weights must be at least 0, finite, and not all 0, got {values}")
+        return values / values.max() / (values / values.max()).sum()  # the sum may overflow
+
+    # Is it right
+
+    def check(self, loader: Iterable[Any], *, chain: Chain | None = None) -> "Check":
+        """Whether the draws were sampled, mix and are calibrated, in words and numbers.
+
+        Args:
+            loader: held-out pairs of inputs and targets.
+            chain: the chain that made the draws, for what only it knows: temperatures of the
+                layers, and the injected noise beside that of the minibatches.
+        """
+        from csgmcmc.posterior.check import check  # noqa: PLC0415  (slow to import)
+
+        return check(self, loader, chain)
+
+    def _bar(self, title: str, loader: Iterable[Any]) -> Bar:
+        total = None
+        with suppress(TypeError):  # of some loaders it is not known
+            total = len(loader) * len(self.draws)  # pyright: ignore[reportArgumentType]
+        return Bar(title, total, self._progress)

@@ -1,0 +1,112 @@
+"""What a posterior says of new inputs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictive:
+    """The prediction averaged over draws, and where its uncertainty comes from.
+
+    Attributes:
+        entropy: of the averaged prediction: all of the uncertainty, in nats.
+        expected_entropy: the members' own entropy, averaged: the part that is in the data.
+        spread: standard deviation between the members' predictions.
+        members: the prediction of each draw, with a leading dimension for draws; on request.
+        targets: what the loader gave beside the inputs, in the same order.
+    """
+
+    entropy: Tensor
+    expected_entropy: Tensor
+    spread: Tensor
+    members: Tensor | None = None
+    targets: Tensor | None = None
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """Between prediction and weights: the part of the entropy that more data would remove."""
+        return (self.entropy - self.expected_entropy).clamp(min=0)  # rounding may fall below
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The predictions of several batches as one."""
+        joined: dict[str, Any] = {}
+        for field in fields(cls):
+            values = [getattr(part, field.name) for part in parts]
+            if isinstance(values[0], Tensor):
+                values[0] = torch.cat(values, dim=1 if field.name == "members" else 0)
+            joined[field.name] = values[0]
+        return cls(**joined)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassPredictive(Predictive):
+    """Probabilities of classes.
+
+    Attributes:
+        log_probs: log of the members' probabilities, averaged as probabilities. In the shape of
+            the model's outputs: of all classes, or, for yes and no, of yes.
+        class_dim: dimension of the classes; None for yes and no.
+    """
+
+    log_probs: Tensor
+    class_dim: int | None
+
+    @property
+    def probs(self) -> Tensor:
+        """The members' probabilities, averaged."""
+        return self.log_probs.exp()
+
+    # As plain arrays for `csgmcmc.diagnostics`; every pixel or label is a point of its own.
+
+    def forecasts(self) -> NDArray[np.float64]:
+        """The averaged probabilities, of shape (points, classes)."""
+        return self._points(self.probs)
+
+    def member_forecasts(self) -> NDArray[np.float64]:
+        """The probabilities of each draw, of shape (draws, points, classes)."""
+        if self.members is None:
+            raise ValueError("the members were not kept: predict with members=True")
+        return np.stack([self._points(member) for member in self.members])
+
+    def labels(self) -> NDArray[np.int64]:
+        """The class numbers of the targets, of shape (points,)."""
+        if self.targets is None:
+            raise ValueError("there are no targets: predict a loader of pairs (inputs, targets)")
+        return self.targets.cpu().numpy().astype(np.int64).ravel()
+
+    def _points(self, probs: Tensor) -> NDArray[np.float64]:
+        """Probabilities of shape (points, classes)."""
+        if self.class_dim is None:
+            probs = torch.stack([1 - probs, probs], dim=-1)
+        else:
+            probs = probs.movedim(self.class_dim, -1)
+        return probs.reshape(-1, probs.shape[-1]).cpu().double().numpy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianPredictive(Predictive):
+    """Mean and variance of a number.
+
+    The averaged prediction is a mixture of the members' Gaussians. Its mean and variance are exact;
+    `entropy` is that of the Gaussian with the same mean and variance, which bounds its own from
+    above.
+
+    Attributes:
+        mean: of the averaged prediction.
+        noise_variance: the members' own variance, averaged: the part that is in the data.
+    """
+
+    mean: Tensor
+    noise_variance: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """All of it: the noise, and the variance between the members' means."""
+        return self.noise_variance + self.spread.square()

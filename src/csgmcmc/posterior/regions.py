@@ -1,0 +1,47 @@
+"""Which region of weight space a draw lies in."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from csgmcmc.arguments import check_count, check_number
+
+MOST_CLUSTERED = 5_000  # points that the clustering itself looks at; the rest join their nearest
+FEWEST = 10  # draws of a region
+
+
+def find_regions(
+    points: ArrayLike, *, smallest_share: float = 0.01, seed: int = 0
+) -> NDArray[np.int64]:
+    """Number of the region of each draw, found by clustering, with no number of regions given.
+
+    HDBSCAN (Campello et al. 2013) of the draws, or of a random part of them where there are many.
+    Draws that it leaves out belong to the region whose mean is nearest.
+
+    Args:
+        points: the draws, of shape (draws, dimensions); for networks, rather their predictions.
+        smallest_share: a region has at least this share of the draws, and ten of them.
+        seed: of the random part.
+    """
+    from sklearn.cluster import HDBSCAN  # noqa: PLC0415  (takes a second to import)
+
+    places = np.asarray(points, dtype=float)
+    if places.ndim != 2:
+        raise ValueError(f"points must have shape (draws, dimensions), got {places.shape}")
+    check_count("number of points", len(places), at_least=FEWEST)
+    check_number("smallest_share", smallest_share, above=0, at_most=1)
+    looked_at = places
+    if len(places) > MOST_CLUSTERED:
+        chosen = np.random.default_rng(seed).choice(len(places), MOST_CLUSTERED, replace=False)
+        looked_at = places[chosen]
+    smallest = max(FEWEST, int(smallest_share * len(looked_at)))
+    clustering = HDBSCAN(
+        min_cluster_size=smallest,
+        allow_single_cluster=True,
+        copy=True,  # pyright: ignore[reportArgumentType]  (its type was derived from a warning)
+    )
+    labels = clustering.fit_predict(looked_at)
+    if labels.max() < 0:
+        return np.zeros(len(places), dtype=np.int64)  # all of it is one region
+    centres = [looked_at[labels == label].mean(axis=0) for label in range(labels.max() + 1)]
+    squares = np.stack([np.square(places - centre).sum(axis=1) for centre in centres])
+    return squares.argmin(axis=0)

@@ -1,0 +1,193 @@
+"""How much each draw counts: equal, by the harmonic mean of likelihoods, or by held-out log score.
+
+All take plain arrays and give a weight for each draw; the weights sum to 1. A *group* is what is
+weighed as one, mostly a cycle, and its draws share its weight; a draw of group -1 gets none.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize
+from scipy.special import gammaln, logsumexp
+
+from csgmcmc.arguments import check_number
+
+Weights = NDArray[np.float64]
+
+STACKING_GAP = 1e-4  # nats of mean log score that the weights may fall short of the best
+
+
+def harmonic_weights(
+    log_likelihoods: ArrayLike, groups: ArrayLike, *, temperature: float = 1.0
+) -> Weights:
+    """Weigh groups by the harmonic mean of their draws' likelihoods, as Zhang et al. 2020 do.
+
+        w_m = [ 1/K_m * sum_j 1 / p(data | theta_j)^(1/T) ]^-1,    in log space.
+
+    For draws from the posterior within a region this estimates the region's evidence relative to
+    its prior mass, so that it is the posterior mass of the region only where all regions have the
+    same prior mass. The mean is ruled by the draw with the smallest likelihood and its variance is
+    mostly infinite. For networks log-likelihoods differ by far more than 1 between cycles, so that
+    one cycle gets all of the weight; that is why the paper weighs its networks' cycles equally.
+    """
+    check_number("temperature", temperature, above=0)
+    values, labels = _paired(log_likelihoods, groups, "log_likelihoods")
+    return _spread(
+        labels,
+        {label: -_log_mean(-values[labels == label] / temperature) for label in _named(labels)},
+    )
+
+
+def mass_weights(
+    points: ArrayLike,
+    log_densities: ArrayLike,
+    regions: ArrayLike,
+    *,
+    temperature: float = 1.0,
+    level: float = 0.5,
+) -> Weights:
+    """Weigh the regions of a plain density by their mass, not by how many draws ended in them.
+
+    The harmonic mean with its two faults removed (Gelfand and Dey 1994; Robert and Wraith 2009):
+    only draws inside an ellipsoid E_m around the region's mean count, so that no density in the
+    mean is close to 0, and the volume of E_m, which is its prior mass under a flat prior, is known:
+
+        mass_m = volume(E_m) / [ 1/K_m * sum_j 1(theta_j in E_m) / density(theta_j)^(1/T) ].
+
+    It needs more draws in every region than there are dimensions, and draws that follow the density
+    within their region.
+
+    Args:
+        points: the draws, of shape (draws, dimensions).
+        log_densities: log of the density, up to a constant, at each draw.
+        regions: number of the region of each draw.
+        temperature: T of the law exp(-U / T) that the draws follow.
+        level: share of a region's draws inside its ellipsoid.
+    """
+    check_number("temperature", temperature, above=0)
+    check_number("level", level, above=0, at_most=1)
+    values, labels = _paired(log_densities, regions, "log_densities")
+    places = np.asarray(points, dtype=float)
+    if places.ndim != 2 or len(places) != len(values):
+        raise ValueError(f"points must have shape ({len(values)}, d), got {places.shape}")
+    log_masses = {}
+    for label in _named(labels):
+        here, log_density = places[labels == label], values[labels == label] / temperature
+        if len(here) <= places.shape[1]:
+            raise ValueError(
+                f"region {label} has {len(here)} draws in {places.shape[1]} dimensions: it needs "
+                "more draws than dimensions"
+            )
+        inside, log_volume = _ellipsoid(here, level)
+        outside_adds_nothing = np.where(inside, -log_density, -np.inf)
+        log_masses[label] = log_volume - _log_mean(outside_adds_nothing)
+    return _spread(labels, log_masses)
+
+
+def stacking_weights(log_scores: ArrayLike, groups: ArrayLike | None = None) -> Weights:
+    """Weights that maximise the log score of the averaged prediction on held-out data.
+
+        max_w  sum_i log sum_m w_m p_m(y_i),    w on the simplex        (Yao et al. 2018)
+
+    with p_m the average prediction of a group, or that of a single draw. The problem is convex; the
+    weights are at most 1e-4 nats a point from the best.
+
+    Args:
+        log_scores: log-likelihood of each held-out point under each draw, of shape (draws, points).
+        groups: number of the group of each draw; by default every draw is weighed by itself.
+    """
+    scores = np.asarray(log_scores, dtype=float)
+    if scores.ndim != 2 or scores.shape[1] == 0:
+        raise ValueError(f"log_scores must have shape (draws, points), got {scores.shape}")
+    if np.isnan(scores).any():
+        raise ValueError("log_scores must be numbers, got nan")
+    labels = np.arange(len(scores)) if groups is None else np.asarray(groups)
+    _, labels = _paired(scores[:, 0], labels, "log_scores")
+    names = _named(labels)
+    grouped = np.stack([_log_mean(scores[labels == name]) for name in names])
+    best = grouped.max(axis=0)
+    if not np.isfinite(best).all():
+        raise ValueError("a held-out point has likelihood 0 under every draw: no weights help it")
+    shares = _maximise_log_score(np.exp(grouped - best))
+    with np.errstate(divide="ignore"):
+        return _spread(labels, dict(zip(names, np.log(shares), strict=True)))
+
+
+def _maximise_log_score(likelihoods: NDArray[np.float64]) -> Weights:
+    """The best shares for likelihoods of shape (groups, points), scaled point by point."""
+    count, points = likelihoods.shape
+
+    def loss(shares: Weights) -> tuple[float, Weights]:
+        # Without the constraint, and with the sum of the shares as a penalty: the maximum is the
+        # same, and its shares sum to 1.
+        mixed = np.maximum(shares @ likelihoods, 1e-300)
+        return shares.sum() - np.log(mixed).mean(), 1 - likelihoods @ (1 / mixed) / points
+
+    start = np.full(count, 1 / count)
+    bounds = [(0.0, None)] * count
+    options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-14, "gtol": STACKING_GAP / 10}
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    shares = found.x / found.x.sum()
+    for _ in range(10_000):
+        # Of a concave function: no shares are better than these by more than the largest gain.
+        gains = likelihoods @ (1 / (shares @ likelihoods)) / points
+        if gains.max() - 1 <= STACKING_GAP:
+            break
+        shares = shares * gains  # a step of EM, which always improves
+    return shares / shares.sum()
+
+
+def _ellipsoid(points: NDArray[np.float64], level: float) -> tuple[NDArray[np.bool_], float]:
+    """Which points are inside the ellipsoid of their covariance that holds `level` of them.
+
+    And the log of its volume.
+    """
+    dimensions = points.shape[1]
+    offsets = points - points.mean(axis=0)
+    factor = np.linalg.cholesky(offsets.T @ offsets / len(points))
+    squares = np.square(np.linalg.solve(factor, offsets.T)).sum(axis=0)
+    radius = np.quantile(squares, level)
+    log_unit_ball = dimensions / 2 * math.log(math.pi) - gammaln(dimensions / 2 + 1)
+    log_stretch = np.log(np.diag(factor)).sum()
+    log_volume = log_unit_ball + log_stretch + dimensions / 2 * math.log(radius)
+    return squares <= radius, float(log_volume)
+
+
+def _log_mean(log_values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log of the mean over the first axis of exp(log_values)."""
+    return logsumexp(log_values, axis=0) - math.log(len(log_values))
+
+
+def _paired(
+    values: ArrayLike, groups: ArrayLike, name: str
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    numbers, labels = np.asarray(values, dtype=float), np.asarray(groups)
+    if numbers.ndim != 1 or labels.shape != numbers.shape:
+        raise ValueError(
+            f"{name} and groups must have one entry for each draw, got shapes {numbers.shape} and "
+            f"{labels.shape}"
+        )
+    if np.isnan(numbers).any():
+        raise ValueError(f"{name} must be numbers, got nan")
+    if not (labels >= 0).any():
+        raise ValueError("no draw is in a group")
+    return numbers, labels
+
+
+def _named(labels: NDArray[np.int64]) -> list[int]:
+    return [int(label) for label in np.unique(labels) if label >= 0]
+
+
+def _spread(labels: NDArray[np.int64], log_weights: Mapping[int, Any]) -> Weights:
+    """The groups' weights, normalised and shared out among the draws of each."""
+    total = np.logaddexp.reduce(list(log_weights.values()))
+    if not math.isfinite(total):
+        raise ValueError(f"no group has a weight above 0 that is finite: {log_weights}")
+    weights = np.zeros(len(labels))
+    for label, log_weight in log_weights.items():
+        here = labels == label
+        weights[here] = math.exp(float(log_weight) - total) / here.sum()
+    return weights / weights.sum()

@@ -1,0 +1,680 @@
+import io
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch.nn import functional as F  # noqa: N812
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from csgmcmc import DrawStore, MemoryDraws, Posterior
+from csgmcmc.draws import ClaimedError
+from csgmcmc.posterior import Categorical, ClassPredictive, Gaussian, GaussianPredictive
+from csgmcmc.posterior import batches as batches_module
+from csgmcmc.posterior import progress as progress_module
+from csgmcmc.posterior.progress import Bar
+from tests.posterior.support import (
+    CLOSE,
+    TIGHT,
+    Scale,
+    Table,
+    averaged,
+    entropy,
+    fill,
+    gaussian_entropy,
+    in_memory,
+    mean_and_variance,
+    mlp,
+    outputs_of,
+    random,
+    spread,
+    tables,
+    tick,
+)
+
+WEIGHTS = [0.5, 3.0, 0.0, 1.5, 1.0]
+BOTH_WAYS = pytest.mark.parametrize("vectorize", [True, False])
+
+
+def table_posterior(outputs, weights: Any = WEIGHTS, **options) -> Posterior:
+    return Posterior(Table(outputs[0]), tables(outputs), weights, **options)
+
+
+def predicted(outputs, **options) -> Any:
+    posterior = table_posterior(outputs, **options)
+    return posterior.predict(torch.arange(outputs.shape[1]), members=True)
+
+
+# What is predicted
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(
+    ("shape", "dim"), [((7, 4), 1), ((7, 4, 2, 3), 1), ((7, 2, 3, 4), -1), ((7, 4), -1)]
+)
+def test_classes(shape, dim, vectorize):
+    logits = 3 * random(5, *shape)
+    result = predicted(logits, likelihood=Categorical(dim), vectorize=vectorize)
+    draw_dim = dim if dim < 0 else dim + 1
+    members = logits.softmax(draw_dim)
+    probs = averaged(WEIGHTS, members)
+    assert_close(result.members, members, **TIGHT)
+    assert_close(result.probs, probs, **TIGHT)
+    assert_close(result.log_probs, probs.log(), **TIGHT)
+    assert_close(result.spread, spread(WEIGHTS, members), **TIGHT)
+    assert_close(result.entropy, entropy(probs, dim), **TIGHT)
+    own = averaged(WEIGHTS, entropy(members, draw_dim))
+    assert_close(result.expected_entropy, own, **TIGHT)
+    assert_close(result.mutual_information, entropy(probs, dim) - own, **TIGHT)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("shape", [(7,), (7, 1), (7, 3)])
+def test_yes_and_no(shape, vectorize):
+    logits = 3 * random(5, *shape)
+    result = predicted(logits, likelihood="bernoulli", vectorize=vectorize)
+    members = logits.sigmoid()
+    probs = averaged(WEIGHTS, members)
+
+    def both(yes):
+        return entropy(torch.stack([1 - yes, yes]), 0)
+
+    assert_close(result.members, members, **TIGHT)
+    assert_close(result.probs, probs, **TIGHT)
+    assert_close(result.spread, spread(WEIGHTS, members), **TIGHT)
+    assert_close(result.entropy, both(probs), **TIGHT)
+    assert_close(result.expected_entropy, averaged(WEIGHTS, both(members)), **TIGHT)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("shape", [(7,), (7, 1), (7, 3)])
+@pytest.mark.parametrize("learned", [True, False])
+def test_numbers(shape, learned, vectorize):
+    outputs = random(5, *shape, 2) if learned else random(5, *shape)
+    mean, noise = (outputs[..., 0], outputs[..., 1].exp()) if learned else (outputs, None)
+    options = {"forward": mean_and_variance, "likelihood": "gaussian"}
+    fixed = {"likelihood": Gaussian(variance=0.3)}
+    result = predicted(outputs, vectorize=vectorize, **(options if learned else fixed))
+    noise = torch.full_like(mean, 0.3) if noise is None else noise
+    between = spread(WEIGHTS, mean).square()
+    variance = averaged(WEIGHTS, noise) + between
+    own = averaged(WEIGHTS, gaussian_entropy(noise))
+    assert type(result) is GaussianPredictive
+    assert_close(result.members, mean, **TIGHT)
+    assert_close(result.mean, averaged(WEIGHTS, mean), **TIGHT)
+    assert_close(result.noise_variance, averaged(WEIGHTS, noise), **TIGHT)
+    assert_close(result.spread.square(), between, **TIGHT)
+    assert_close(result.variance, variance, **TIGHT)
+    assert_close(result.entropy, gaussian_entropy(variance), **TIGHT)
+    assert_close(result.expected_entropy, own, **TIGHT)
+    assert_close(result.mutual_information, gaussian_entropy(variance) - own, **TIGHT)
+
+
+def test_each_number_may_have_a_variance_of_its_own():
+    variance = torch.tensor([0.1, 2.0])
+    result = predicted(random(5, 7, 2), likelihood=Gaussian(variance))
+    assert_close(result.noise_variance, variance.double().expand(7, 2))
+
+
+class SharedNoise(Table):
+    """The variance is a number for each column, or one for all, whatever the inputs are."""
+
+    def forward(self, inputs):
+        return self.rows[inputs][..., 0], self.rows[0, 1].exp().reshape(self.shape)
+
+    def __init__(self, rows, shape):
+        super().__init__(rows)
+        self.shape = shape
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("points", [4, 7])
+def test_one_learned_variance_for_all_points(points, shape, vectorize):
+    """As `gaussian_nll_loss` takes it; also where as many draws count as there are points."""
+    outputs = random(5, points, 2)
+    posterior = Posterior(
+        SharedNoise(outputs[0], shape),
+        tables(outputs),
+        WEIGHTS,
+        likelihood="gaussian",
+        vectorize=vectorize,
+    )
+    result: Any = posterior.predict(torch.arange(points))
+    noise = averaged(WEIGHTS, outputs[:, 0, 1].exp())
+    assert_close(result.noise_variance, noise.expand(points), **TIGHT)
+
+
+class NoiseItself(Table):
+    """Gives a parameter as it is, not something computed from it."""
+
+    def __init__(self, rows):
+        super().__init__(rows)
+        self.noise = torch.nn.Parameter(rows[:1].exp())
+
+    def forward(self, inputs):
+        return self.rows[inputs], self.noise
+
+
+@BOTH_WAYS
+def test_outputs_may_be_parameters(vectorize):
+    outputs = random(5, 7)
+    draws = MemoryDraws()
+    for step, rows in enumerate(outputs):
+        draws.append(NoiseItself(rows), tick(step))
+    posterior = Posterior(
+        NoiseItself(outputs[0]), draws, WEIGHTS, likelihood="gaussian", vectorize=vectorize
+    )
+    result: Any = posterior.predict(torch.arange(7))
+    expected = averaged(WEIGHTS, outputs[:, 0].exp()).expand(7)
+    assert_close(result.noise_variance, expected, **TIGHT)
+
+
+def test_members_that_agree_have_no_mutual_information():
+    logits = 20 * random(1, 50, 4, dtype=torch.float32).expand(5, -1, -1)
+    information = predicted(logits).mutual_information
+    assert (information >= 0).all()
+    assert (information < 1e-5).all()
+
+
+@BOTH_WAYS
+def test_a_draw_of_no_weight_is_only_a_member(vectorize):
+    logits = random(5, 7, 4)
+    posterior = table_posterior(logits, vectorize=vectorize)
+    with_members: Any = posterior.predict(torch.arange(7), members=True)
+    without: Any = posterior.predict(torch.arange(7))
+    counting = [0, 1, 3, 4]
+    alone: Any = table_posterior(
+        logits[counting], np.array(WEIGHTS)[counting], vectorize=vectorize
+    ).predict(torch.arange(7))
+    assert without.members is None
+    assert_close(with_members.members[2], logits[2].softmax(1), **TIGHT)
+    for name in ("probs", "entropy", "expected_entropy", "spread"):
+        assert_close(getattr(with_members, name), getattr(alone, name), **TIGHT)
+        assert_close(getattr(without, name), getattr(alone, name), **TIGHT)
+
+
+@pytest.mark.parametrize("likelihood", ["categorical", Gaussian(1.0)])
+def test_a_diverged_draw_of_no_weight_is_only_a_member(likelihood):
+    outputs = random(5, 7, 4)
+    outputs[2] = math.nan
+    result = predicted(outputs, likelihood=likelihood)
+    assert result.members[2].isnan().all()
+    assert not result.entropy.isnan().any()
+    assert not result.spread.isnan().any()
+
+
+@pytest.mark.parametrize("likelihood", ["categorical", "bernoulli"])
+def test_what_is_not_a_number_is_not_certain(likelihood):
+    outputs = random(5, 7, 4)
+    outputs[1] = math.nan
+    result = predicted(outputs, likelihood=likelihood)
+    assert result.probs.isnan().all()
+    assert result.entropy.isnan().all()
+    assert result.expected_entropy.isnan().all()
+
+
+@pytest.mark.parametrize("likelihood", ["categorical", "bernoulli"])
+def test_extreme_logits(likelihood):
+    logits = torch.tensor([[1e4, -1e4, -1e4], [-1e4, 1e4, -1e4]]).unsqueeze(1)
+    result = predicted(logits, weights=[1, 3], likelihood=likelihood)
+    third = -2e4 if likelihood == "categorical" else -1e4
+    expected = torch.tensor([[math.log(0.25), math.log(0.75), third]])
+    assert_close(result.log_probs, expected)
+    for values in (result.entropy, result.expected_entropy, result.spread, result.members):
+        assert values.isfinite().all()
+
+
+def test_classes_that_are_impossible():
+    """Masked by minus infinity, in all members or in some."""
+    logits = torch.tensor([[[0.0, -math.inf, 0.0]], [[-math.inf, -math.inf, 0.0]]])
+    result = predicted(logits, weights=[1, 1])
+    assert_close(result.probs, torch.tensor([[0.25, 0.0, 0.75]]))
+    assert result.log_probs[0, 1] == -math.inf
+    assert_close(result.entropy, entropy(torch.tensor([[0.25, 0.75]]), 1))
+    assert_close(result.expected_entropy, torch.tensor([math.log(2) / 2]))
+    assert_close(result.spread, torch.tensor([[0.25, 0.0, 0.25]]))
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["categorical", "bernoulli", "gaussian"])
+def test_half_precision_is_averaged_in_single(dtype, kind, vectorize):
+    outputs = random(5, 7, 4).to(dtype)
+    likelihood = Gaussian(0.3) if kind == "gaussian" else kind
+    result = predicted(outputs, likelihood=likelihood, vectorize=vectorize)
+    exact = predicted(outputs.double(), likelihood=likelihood)
+    for name, value in vars(result).items():
+        if isinstance(value, torch.Tensor):
+            assert value.dtype == torch.float32, name
+            assert_close(value.double(), getattr(exact, name), **CLOSE)
+
+
+# Loaders
+
+
+def loader_of(form, inputs, targets):
+    if form == "dicts":
+        return DataLoader([{"rows": row} for row in inputs], batch_size=3)  # pyright: ignore[reportArgumentType]
+    if form == "tensors":
+        return DataLoader(inputs, batch_size=3)  # pyright: ignore[reportArgumentType]
+    tensors = (inputs,) if form == "lists of one" else (inputs, targets)
+    return DataLoader(TensorDataset(*tensors), batch_size=3)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("group_bytes", [1, 50, 2**20])
+@pytest.mark.parametrize("form", ["tensors", "pairs", "lists of one", "dicts"])
+def test_a_loader_is_one_large_batch(form, group_bytes, vectorize, monkeypatch):
+    monkeypatch.setattr(batches_module, "GROUP_BYTES", group_bytes)
+    logits, rows, targets = random(5, 7, 4), torch.arange(7), torch.arange(7) % 4
+    forward = {"forward": lambda model, batch: model(batch["rows"])} if form == "dicts" else {}
+    posterior = table_posterior(logits, vectorize=vectorize, **forward)
+    result: Any = posterior.predict_loader(loader_of(form, rows, targets), members=True)
+    whole = predicted(logits)
+    assert type(result) is type(whole) is ClassPredictive
+    for name in ("probs", "entropy", "expected_entropy", "spread", "members"):
+        assert_close(getattr(result, name), getattr(whole, name), **TIGHT)
+    if form == "pairs":
+        assert torch.equal(result.targets, targets)
+    else:
+        assert result.targets is None
+
+
+@pytest.mark.parametrize("group_bytes", [1, 50, 2**20])
+def test_targets_of_a_shuffled_loader_are_in_the_order_of_the_predictions(group_bytes, monkeypatch):
+    monkeypatch.setattr(batches_module, "GROUP_BYTES", group_bytes)
+    rows = torch.arange(11)
+    logits = 50 * torch.eye(11).repeat(5, 1, 1)
+    loader = DataLoader(TensorDataset(rows, rows), batch_size=4, shuffle=True)
+    result: Any = table_posterior(logits).predict_loader(loader)
+    assert not torch.equal(result.targets, rows)
+    assert torch.equal(result.probs.argmax(1), result.targets)
+    scores = table_posterior(logits).log_scores(loader)
+    assert scores.abs().max() < 1e-6
+
+
+def test_regression_over_a_loader():
+    outputs = random(5, 7)
+    posterior = table_posterior(outputs, likelihood=Gaussian(0.3))
+    result: Any = posterior.predict_loader([torch.arange(4), torch.arange(4, 7)])
+    assert_close(result.mean, averaged(WEIGHTS, outputs), **TIGHT)
+    assert_close(result.variance, 0.3 + spread(WEIGHTS, outputs).square(), **TIGHT)
+
+
+def test_a_loader_of_unknown_length():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            yield from torch.arange(7)
+
+    result: Any = table_posterior(random(5, 7, 4)).predict_loader(DataLoader(Stream()))
+    assert result.probs.shape == (7, 4)
+
+
+def test_no_more_of_a_loader_is_held_than_a_group(monkeypatch):
+    monkeypatch.setattr(batches_module, "GROUP_BYTES", 100)
+    batches = [(torch.zeros(10), torch.zeros(1000))] * 7
+    assert [len(group) for group in batches_module.groups(batches)] == [3, 3, 1]
+
+
+def test_a_generator_is_read_once():
+    logits = random(5, 7, 4)
+    result: Any = table_posterior(logits).predict_loader(row for row in torch.arange(7).split(2))
+    assert_close(result.probs, averaged(WEIGHTS, logits.softmax(2)), **TIGHT)
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((7, 4), 1), ((7, 4, 2, 3), 1), ((7, 2, 3, 4), -1)])
+def test_forecasts_have_a_row_for_each_point(shape, dim):
+    logits = random(5, *shape)
+    targets = torch.randint(4, shape[:1] + shape[2:] if dim == 1 else shape[:-1])
+    posterior = table_posterior(logits, likelihood=Categorical(dim))
+    result: Any = posterior.predict_loader([(torch.arange(7), targets)], members=True)
+    rows = [row.softmax(dim).movedim(dim, -1).reshape(-1, 4) for row in logits]
+    members = torch.stack(rows)
+    np.testing.assert_allclose(result.member_forecasts(), members, rtol=1e-12)
+    np.testing.assert_allclose(result.forecasts(), averaged(WEIGHTS, members), rtol=1e-12)
+    np.testing.assert_array_equal(result.labels(), targets.reshape(-1))
+
+
+def test_single_precision_makes_forecasts_in_double():
+    assert predicted(random(5, 7, 4, dtype=torch.float32)).forecasts().dtype == np.float64
+
+
+def test_forecasts_of_yes_and_no_have_two_classes():
+    logits = random(5, 7, 2)
+    result = predicted(logits, likelihood="bernoulli")
+    yes = averaged(WEIGHTS, logits.sigmoid()).reshape(-1)
+    np.testing.assert_allclose(result.forecasts(), torch.stack([1 - yes, yes], 1), rtol=1e-12)
+    assert result.member_forecasts().shape == (5, 14, 2)
+
+
+def test_members_and_labels_that_are_not_there():
+    result: Any = table_posterior(random(5, 7, 4)).predict(torch.arange(7))
+    with pytest.raises(ValueError, match="members=True"):
+        result.member_forecasts()
+    with pytest.raises(ValueError, match="no targets"):
+        result.labels()
+
+
+# What is refused
+
+
+def test_what_cannot_be_a_posterior():
+    draws, model = in_memory(mlp, 3), mlp()
+    with pytest.raises(ValueError, match="draws is empty"):
+        Posterior(model, [])
+    with pytest.raises(ValueError, match="draws is empty"):
+        Posterior(model, MemoryDraws())
+    with pytest.raises(ValueError, match="likelihood must be one of 'categorical'"):
+        Posterior(model, draws, likelihood="poisson")
+    with pytest.raises(ValueError, match="no parameters"):
+        Posterior(torch.nn.ReLU(), draws)
+
+
+@pytest.mark.parametrize(
+    "weights", [[1, 2], [[1, 2, 3]], 1.0, [0, 0, 0], [1, -1, 2], [1, math.nan, 1], [1, math.inf, 1]]
+)
+def test_weights_that_are_refused(weights):
+    with pytest.raises(ValueError, match="weights must be"):
+        Posterior(mlp(), in_memory(mlp, 3), weights)
+
+
+def test_weights_are_normalised():
+    posterior = Posterior(mlp(), in_memory(mlp, 3), [1, 2, 5])
+    np.testing.assert_allclose(posterior.weights, [0.125, 0.25, 0.625])
+    np.testing.assert_allclose(Posterior(mlp(), in_memory(mlp, 4)).weights, [0.25] * 4)
+
+
+@pytest.mark.parametrize("vectorize", [True, False, None])
+def test_another_model_is_refused(vectorize):
+    draws, inputs = in_memory(mlp, 3), torch.zeros(2, 4)
+    longer = torch.nn.Sequential(*mlp(), torch.nn.Linear(3, 3))
+    with pytest.raises(ValueError, match=r"step 0 is not of this model: .* 4\.bias, 4\.weight"):
+        Posterior(longer, draws, vectorize=vectorize).predict(inputs)
+    wider = torch.nn.Sequential(*mlp()[:3], torch.nn.Linear(6, 5))
+    with pytest.raises(ValueError, match=r"3\.(weight|bias) has shape .* step 0.* in the model"):
+        Posterior(wider, draws, vectorize=vectorize).predict(inputs)
+
+
+def test_outputs_and_targets_that_do_not_fit_are_refused():
+    rows = torch.arange(7)
+    classes = table_posterior(random(5, 7, 4))
+    with pytest.raises(ValueError, match=r"no classes in dimension 1: .*bernoulli"):
+        table_posterior(random(5, 7)).predict(rows)
+    with pytest.raises(ValueError, match="variance of the noise is not known"):
+        table_posterior(random(5, 7), likelihood="gaussian").predict(rows)
+    with pytest.raises(ValueError, match=r"got 2 outputs and variance=0\.3"):
+        table_posterior(
+            random(5, 7, 2), forward=mean_and_variance, likelihood=Gaussian(0.3)
+        ).predict(rows)
+    with pytest.raises(ValueError, match="variance must be above 0"):
+        Gaussian(0.0)
+    with pytest.raises(ValueError, match="targets of shape"):
+        classes.log_scores([(rows, rows.unsqueeze(1))])
+    with pytest.raises(ValueError, match="targets of shape"):
+        table_posterior(random(5, 7, 1), likelihood="bernoulli").log_scores([(rows, rows)])
+    with pytest.raises(ValueError, match="targets of shape"):
+        table_posterior(random(5, 7, 1), likelihood=Gaussian(1.0)).log_scores([(rows, rows)])
+    with pytest.raises(ValueError, match="pairs of inputs and targets"):
+        classes.log_scores([rows])
+    with pytest.raises(ValueError, match="log-likelihoods are not known"):
+        classes.log_likelihoods()
+
+
+@pytest.mark.parametrize("wrong", [4, -1])
+def test_a_target_that_is_no_class_is_refused(wrong):
+    with pytest.raises(ValueError, match="targets"):
+        table_posterior(random(5, 1, 4)).log_scores([(torch.tensor([0]), torch.tensor([wrong]))])
+
+
+def test_an_empty_loader_is_refused():
+    posterior = table_posterior(random(5, 7, 4))
+    with pytest.raises(ValueError, match="loader gave no batches"):
+        posterior.predict_loader([])
+    with pytest.raises(ValueError, match="loader gave no batches"):
+        posterior.log_scores([])
+
+
+def test_an_empty_loader_leaves_the_log_likelihoods_unknown():
+    draws = in_memory(mlp, 3)
+    with pytest.raises(ValueError, match="loader gave no batches"):
+        Posterior(mlp(), draws).log_likelihoods([])
+    assert [draw.log_likelihood for draw in draws] == [None] * 3
+
+
+# How likely the data are
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("group_bytes", [1, 50, 2**20])
+def test_scores_are_those_of_the_losses(group_bytes, vectorize, monkeypatch):
+    monkeypatch.setattr(batches_module, "GROUP_BYTES", group_bytes)
+    options: Any = {"vectorize": vectorize}
+    rows = torch.arange(7)
+
+    def check(outputs, targets, loss, **likelihood):
+        posterior = table_posterior(outputs, **options, **likelihood)
+        scores = posterior.log_scores(zip(rows.split(3), targets.split(3), strict=True))
+        assert scores.shape == (5, 7)
+        for found, output in zip(scores, outputs, strict=True):
+            assert_close(found, -loss(output, targets).reshape(7, -1).sum(1), **TIGHT)
+
+    def classes(output, targets):
+        return F.cross_entropy(output, targets, reduction="none")
+
+    def labels(output, targets):
+        return F.binary_cross_entropy_with_logits(output, targets, reduction="none")
+
+    def noise(output, targets):
+        mean, variance = mean_and_variance(lambda x: x, output)
+        return F.gaussian_nll_loss(mean, targets, variance, full=True, reduction="none")
+
+    def last(output, targets):
+        return F.cross_entropy(output.movedim(-1, 1), targets, reduction="none")
+
+    check(random(5, 7, 4), rows % 4, classes)
+    check(random(5, 7, 4, 2, 3), torch.randint(4, (7, 2, 3)), classes)
+    check(random(5, 7, 2, 4), torch.randint(4, (7, 2)), last, likelihood=Categorical(-1))
+    for shape in [(7,), (7, 1), (7, 3)]:
+        yes = (random(*shape, seed=1) > 0).double()
+        check(random(5, *shape), yes, labels, likelihood="bernoulli")
+        options["forward"] = mean_and_variance
+        numbers = random(*shape, seed=1)
+        check(random(5, *shape, 2), numbers, noise, likelihood="gaussian")
+        del options["forward"]
+
+
+def test_a_fixed_variance_scores_as_the_loss():
+    outputs, targets = random(5, 7), random(7, seed=1)
+    scores = table_posterior(outputs, likelihood=Gaussian(0.3)).log_scores(
+        [(torch.arange(7), targets)]
+    )
+    loss = F.gaussian_nll_loss(outputs, targets.expand(5, -1), torch.full((5, 7), 0.3), full=True)
+    assert_close(-scores.mean(), loss, **CLOSE)
+
+
+def test_log_likelihoods_are_summed_in_double_precision():
+    """In single precision 31 is too little to change 2**30."""
+    logits = torch.tensor([[[-(2.0**30), 0.0], [-31.0, 0.0]]])
+    rows = torch.tensor([0] + [1] * 100)
+    batches = [(row, torch.zeros(len(row), dtype=torch.long)) for row in rows.split(7)]
+    assert table_posterior(logits, [1.0]).log_likelihoods(batches) == [-(2**30) - 3100]
+
+
+def test_log_likelihoods_are_kept_with_the_draws(tmp_path):
+    store, inputs = DrawStore(tmp_path), random(9, 4, dtype=torch.float32)
+    fill(store, mlp, 4)
+    store.close()
+    loader = DataLoader(TensorDataset(inputs, torch.arange(9) % 3), batch_size=4)
+    found = Posterior(mlp(), store).log_likelihoods(loader)
+    logits = outputs_of(mlp(), store, inputs)
+    exact = [
+        -F.cross_entropy(one.double(), torch.arange(9) % 3, reduction="sum").item()
+        for one in logits
+    ]
+    np.testing.assert_allclose(found, exact, rtol=1e-6)
+    again = DrawStore(tmp_path)
+    assert [draw.log_likelihood for draw in again] == found.tolist()
+    np.testing.assert_array_equal(Posterior(mlp(), again).log_likelihoods(), found)
+
+
+@pytest.mark.parametrize("in_a_list", [True, False])
+def test_log_likelihoods_are_found_once(in_a_list):
+    draws: Any = in_memory(mlp, 3)
+    draws = list(draws) if in_a_list else draws
+    calls = []
+
+    def forward(model, inputs):
+        calls.append(len(inputs))
+        return model(inputs)
+
+    posterior = Posterior(mlp(), draws, forward=forward, vectorize=False)
+    loader = [(random(5, 4, dtype=torch.float32), torch.zeros(5, dtype=torch.long))]
+    first = posterior.log_likelihoods(loader)
+    assert len(calls) == 3
+    np.testing.assert_array_equal(posterior.log_likelihoods(loader), first)
+    assert len(calls) == 3
+    other = [(inputs, targets + 1) for inputs, targets in loader]
+    second = posterior.log_likelihoods(other, again=True)
+    assert len(calls) == 6
+    assert (second != first).all()
+    np.testing.assert_array_equal(posterior.log_likelihoods(), second)
+    if not in_a_list:
+        assert [draw.log_likelihood for draw in draws] == second.tolist()
+
+
+def test_draws_that_another_writes_are_refused_before_the_work(tmp_path):
+    writer = DrawStore(tmp_path)
+    fill(writer, mlp, 2)
+    calls = []
+    reader = DrawStore(tmp_path)
+    posterior = Posterior(mlp(), reader, forward=lambda *args: calls.append(args))
+    loader = [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))]
+    with pytest.raises(ClaimedError, match="chain 0"):
+        posterior.log_likelihoods(loader)
+    assert not calls
+    writer.close()
+
+
+def test_log_likelihoods_give_up_their_claim(tmp_path):
+    store = DrawStore(tmp_path)
+    fill(store, mlp, 2)
+    store.close()
+    loader = [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))]
+    Posterior(mlp(), store).log_likelihoods(loader)
+    with pytest.raises(ValueError, match="targets"):
+        Posterior(mlp(), store).log_likelihoods([(loader[0][0], torch.zeros(5, 2))], again=True)
+    DrawStore(tmp_path).claim(0)
+
+
+def test_log_likelihoods_leave_the_claims_of_others(tmp_path):
+    store = DrawStore(tmp_path)
+    fill(store, mlp, 2)
+    store.claim(1)
+    loader = [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))]
+    Posterior(mlp(), store).log_likelihoods(loader)
+    with pytest.raises(ClaimedError):
+        DrawStore(tmp_path).claim(1)
+
+
+# Mixed precision. In this process neither model nor average makes a product of matrices: on some
+# processors those in bfloat16 end it.
+
+
+@pytest.fixture
+def autocast_of_average(monkeypatch):
+    """Whether autocast was on, each time that something was averaged."""
+    enabled = []
+
+    def weighted(weights, values):
+        enabled.append(torch.is_autocast_enabled("cpu"))
+        return (weights.reshape(-1, *[1] * (values.ndim - 1)) * values).sum(0)
+
+    monkeypatch.setattr("csgmcmc.posterior.averages.weighted", weighted)
+    return enabled
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("autocast", [torch.bfloat16, None])
+def test_autocast_is_for_the_model_and_not_for_the_average(
+    autocast, vectorize, autocast_of_average
+):
+    dtypes = []
+
+    def told(_):
+        enabled = torch.is_autocast_enabled("cpu")
+        dtypes.append(torch.get_autocast_dtype("cpu") if enabled else None)
+
+    posterior = Posterior(Scale(told), in_memory(Scale, 3), autocast=autocast, vectorize=vectorize)
+    posterior.predict(torch.ones(2, 3))
+    assert set(dtypes) == {autocast}
+    assert set(autocast_of_average) == {False}
+
+
+def test_the_average_is_not_in_the_autocast_of_the_caller(autocast_of_average):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        Posterior(Scale(), in_memory(Scale, 3), vectorize=False).predict(torch.ones(2, 3))
+    assert set(autocast_of_average) == {False}
+
+
+PREDICT = """
+import torch
+from csgmcmc import Posterior
+from tests.posterior.support import in_memory, mlp, random
+
+draws, inputs = in_memory(mlp, 3), random(6, 4, dtype=torch.float32)
+exact = Posterior(mlp(), draws).predict(inputs)
+for vectorize in (True, False):
+    narrow = Posterior(mlp(), draws, autocast=torch.bfloat16, vectorize=vectorize).predict(inputs)
+    error = (narrow.probs - exact.probs).abs().max().item()
+    print(narrow.probs.dtype, narrow.spread.dtype, 1e-5 < error < 1e-1)
+"""
+
+
+def test_products_in_bfloat16():
+    """In a process of its own, where oneDNN does without instructions that emulators lack."""
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+    command = [sys.executable, "-c", PREDICT]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout == 2 * "torch.float32 torch.float32 True\n"
+
+
+# The bar
+
+
+@pytest.mark.parametrize(("terminal", "shown"), [(True, True), (True, False), (False, True)])
+def test_the_bar_is_for_terminals_and_the_impatient(terminal, shown, monkeypatch):
+    monkeypatch.setattr(progress_module, "PATIENCE_SECONDS", 0)
+    monkeypatch.setenv("TERM", "xterm")
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=terminal, force_interactive=terminal)
+    with Bar("predicting", 3, shown, console) as bar:
+        bar.advance(1)
+    if terminal and shown:
+        assert "predicting" in output.getvalue()
+    else:
+        assert not output.getvalue()
+
+
+def test_the_bar_waits(monkeypatch):
+    monkeypatch.setattr(progress_module, "PATIENCE_SECONDS", 1000)
+    monkeypatch.setenv("TERM", "xterm")
+    output = io.StringIO()
+    with Bar("predicting", 3, True, Console(file=output, force_terminal=True)) as bar:
+        bar.advance(3)
+    assert not output.getvalue()
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_nothing_is_printed_where_there_is_no_terminal(progress, capsys):
+    posterior = table_posterior(random(5, 7, 4), progress=progress)
+    posterior.predict_loader([torch.arange(7)])
+    assert capsys.readouterr() == ("", "")

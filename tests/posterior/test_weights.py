@@ -1,0 +1,208 @@
+"""Weights of cycles and regions, against masses that are known."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from csgmcmc import SGLD, Chain, Cyclical
+from csgmcmc.posterior.regions import find_regions
+from csgmcmc.posterior.weights import harmonic_weights, mass_weights, stacking_weights
+from csgmcmc.targets import Density, Mixture
+from tests.support import SIGMAS
+
+MASSES = np.array([0.6, 0.3, 0.1])
+
+
+def three_modes(variances, dimension, draws_each, seed=0):
+    """Exact draws from each of three modes, the log of the density there, and the modes."""
+    generator = np.random.default_rng(seed)
+    means = np.zeros((3, dimension))
+    means[1, 0], means[2, 0] = 9.0, -9.0
+    variances = np.asarray(variances)
+    modes = np.repeat(np.arange(3), draws_each)
+    noise = generator.normal(size=(len(modes), dimension))
+    points = means[modes] + np.sqrt(variances[modes])[:, None] * noise
+    squares = np.square(points[:, None] - means).sum(-1)
+    scale = np.log(MASSES) - dimension / 2 * np.log(2 * np.pi * variances)
+    return points, np.logaddexp.reduce(scale - squares / (2 * variances), axis=1), modes
+
+
+def shares(weights, groups):
+    return np.array([weights[groups == group].sum() for group in np.unique(groups)])
+
+
+def mass_tolerance(draws_each):
+    """How far shares of mass may be off.
+
+    The estimator's relative variance is at most 2.5 over the draws, for two to ten dimensions at
+    level 0.5; a share w moves by w * (1 - w) times two of those.
+    """
+    return SIGMAS * MASSES * (1 - MASSES) * np.sqrt(2 * 2.5 / draws_each)
+
+
+def test_harmonic_weights_by_hand():
+    # 1/L is 2, 4 and 5, 5: harmonic means 1/3 and 1/5.
+    weights = harmonic_weights(np.log([1 / 2, 1 / 4, 1 / 5, 1 / 5]), [0, 0, 1, 1])
+    assert weights == pytest.approx([5 / 16, 5 / 16, 3 / 16, 3 / 16])
+    # At T = 1/2 likelihoods are squared: 1/L is 4, 16 and 25, 25.
+    warm = harmonic_weights(np.log([1 / 2, 1 / 4, 1 / 5, 1 / 5]), [0, 0, 1, 1], temperature=0.5)
+    assert shares(warm, np.array([0, 0, 1, 1])) == pytest.approx([25 / 35, 10 / 35])
+    assert harmonic_weights([-1.0, -1.0, -9.0], [0, 1, -1]) == pytest.approx([0.5, 0.5, 0])
+
+
+@given(shift=st.floats(-1e6, 1e6))
+def test_harmonic_weights_depend_only_on_differences_and_never_overflow(shift):
+    log_likelihoods = np.array([0.0, -0.5, -1.0, -3.0])
+    expected = harmonic_weights(log_likelihoods, [0, 0, 1, 1])
+    assert harmonic_weights(log_likelihoods + shift, [0, 0, 1, 1]) == pytest.approx(expected)
+
+
+def test_for_networks_one_cycle_gets_all_of_the_harmonic_weight():
+    weights = harmonic_weights([-10_250.0, -10_300.0, -10_120.0, -10_110.0], [0, 0, 1, 1])
+    assert np.isfinite(weights).all()
+    assert weights == pytest.approx([0, 0, 0.5, 0.5], abs=1e-12)
+
+
+def test_a_draw_of_likelihood_zero_costs_its_cycle_the_weight():
+    assert harmonic_weights([-1.0, -np.inf, -5.0], [0, 0, 1]) == pytest.approx([0, 0, 1])
+    with pytest.raises(ValueError, match="no group has a weight"):
+        harmonic_weights([-np.inf, -np.inf], [0, 1])
+
+
+def test_harmonic_weights_recover_masses_where_prior_masses_are_equal_and_likelihoods_broad():
+    """Here the variance of 1/L is finite, and the evidence is known exactly.
+
+    Two regions of prior N(c, 1) with half of the prior each, and a likelihood exp(-x^2/8) in each,
+    of different heights.
+    """
+    generator = np.random.default_rng(1)
+    count, heights = 20_000, np.array([1.0, 3.0])
+    offsets = np.sqrt(0.8) * generator.normal(size=(2, count))  # the posterior in each region
+    log_likelihoods = np.log(heights)[:, None] - offsets**2 / 8
+    groups = np.repeat([0, 1], count)
+    found = shares(harmonic_weights(log_likelihoods.ravel(), groups), groups)
+    # Evidence is the height times the same integral. 1/L = exp(x^2/8) has relative variance
+    # (1 - 0.2)/sqrt(1 - 0.4) - 1 = 0.0328 under N(0, 0.8).
+    exact = heights / heights.sum()
+    tolerance = SIGMAS * exact.prod() * np.sqrt(2 * 0.0328 / count)
+    assert abs(found[0] - exact[0]) < tolerance
+
+
+def test_the_harmonic_mean_fails_for_plain_modes_of_unequal_width_and_the_mass_does_not():
+    points, log_densities, modes = three_modes([0.1, 0.3, 0.9], dimension=10, draws_each=4000)
+    harmonic = shares(harmonic_weights(log_densities, modes), modes)
+    assert harmonic[0] > 0.95  # the narrow mode takes all, since its region is small
+    mass = shares(mass_weights(points, log_densities, modes), modes)
+    assert (np.abs(mass - MASSES) < mass_tolerance(4000)).all()
+
+
+def test_the_harmonic_mean_has_no_finite_variance_even_for_equal_modes():
+    """In the same setting, twenty data sets: its answers scatter many times more than the mass'."""
+    harmonic, mass = [], []
+    for seed in range(20):
+        points, log_densities, modes = three_modes([0.3] * 3, 10, draws_each=1000, seed=seed)
+        harmonic.append(shares(harmonic_weights(log_densities, modes), modes))
+        mass.append(shares(mass_weights(points, log_densities, modes), modes))
+    assert (np.abs(np.array(mass) - MASSES) < mass_tolerance(1000)).all()
+    assert np.std(harmonic, axis=0)[0] > 5 * np.std(mass, axis=0)[0]
+
+
+def test_mass_does_not_depend_on_how_often_a_mode_was_visited():
+    visits = np.array([500, 4000, 4000])
+    points, log_densities, modes = three_modes([0.2, 0.2, 0.5], dimension=2, draws_each=visits)
+    mass = shares(mass_weights(points, log_densities, modes), modes)
+    assert (np.abs(mass - MASSES) < mass_tolerance(500)).all()
+    assert np.abs(visits / visits.sum() - MASSES).max() > 0.4
+    cold = mass_weights(points, log_densities / 3, modes, temperature=1 / 3)
+    assert shares(cold, modes) == pytest.approx(mass)
+
+
+def test_regions_are_found_by_clustering():
+    points, _, modes = three_modes([0.2, 0.2, 0.5], 2, draws_each=np.array([300, 9000, 600]))
+    regions = find_regions(points)
+    pairs = set(zip(regions.tolist(), modes.tolist(), strict=True))
+    assert len(pairs) == 3  # one region for each mode, and no draw elsewhere
+    assert set(find_regions(np.random.default_rng(0).normal(size=(200, 2)))) == {0}
+
+
+def test_modes_that_a_sampler_visits_unevenly_are_weighed_by_their_mass():
+    """CSGLD over two modes: cycles end in them about equally often, the masses are 0.8 and 0.2."""
+    means = torch.tensor([[-3.0, 0.0], [3.0, 0.0]])
+    target = Mixture(means, variance=0.2, weights=torch.tensor([0.8, 0.2]))
+    starts = 4 * torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
+    model = Density(target, starts)
+    sampler = SGLD(model.parameters(), lr=0.35, num_data=1, seed=0)
+    schedule = Cyclical(2000, cycles=4, exploration=0.9, every=2)
+    draws = Chain(model, None, None, sampler, schedule, progress=False).run()
+    points = torch.cat([draw.tensors()["points"] for draw in draws])
+    regions = find_regions(points)
+    modes = (points[:, 0] > 0).long().numpy()
+    visits = np.bincount(modes) / len(modes)
+    found = shares(mass_weights(points, -target.potential(points).double(), regions), modes)
+    assert np.abs(visits - [0.8, 0.2]).max() > 0.2
+    assert np.abs(found - [0.8, 0.2]).max() < 0.02
+
+
+def test_stacking_recovers_the_shares_of_a_mixture_of_predictions():
+    generator = np.random.default_rng(2)
+    means, points = np.array([-2.0, 0.0, 2.0]), 20_000
+    targets = means[generator.choice(3, points, p=MASSES)] + generator.normal(size=points)
+    log_scores = -0.5 * (targets - means[:, None]) ** 2 - 0.5 * np.log(2 * np.pi)
+    weights = stacking_weights(log_scores)
+    # Maximum likelihood of the shares: their Fisher information gives the standard errors.
+    ratios = np.exp(log_scores - np.logaddexp.reduce(np.log(MASSES)[:, None] + log_scores, axis=0))
+    contrasts = ratios[:2] - ratios[2]
+    errors = np.sqrt(np.diag(np.linalg.inv(contrasts @ contrasts.T)))
+    assert (np.abs(weights - MASSES)[:2] < SIGMAS * errors).all()
+
+
+@given(seed=st.integers(0, 10_000), draws=st.integers(1, 12), points=st.integers(1, 60))
+def test_no_other_weights_have_a_better_held_out_score(seed, draws, points):
+    generator = np.random.default_rng(seed)
+    log_scores = generator.normal(scale=5, size=(draws, points)) - 1e4
+
+    def score(weights):
+        with np.errstate(divide="ignore"):
+            return np.logaddexp.reduce(np.log(weights)[:, None] + log_scores, axis=0).mean()
+
+    weights = stacking_weights(log_scores)
+    assert weights.min() >= 0
+    assert weights.sum() == pytest.approx(1)
+    others = generator.dirichlet(np.ones(draws), size=20)
+    corners = np.eye(draws)
+    assert score(weights) + 2e-4 >= max(map(score, [*others, *corners]))
+
+
+def test_stacking_of_groups_shares_the_weight_of_a_group_among_its_draws():
+    # On half of the points group 0 is right, on the rest group 1; its second draw never is.
+    log_scores = np.log([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])
+    weights = stacking_weights(log_scores, [0, 0, 1])
+    assert weights[0] == weights[1]
+    # Grouped: maximise log(0.2 + 0.7 w) + log(0.8 - 0.7 w), whose best w is 0.6 / 1.4.
+    assert 2 * weights[0] == pytest.approx(0.6 / 1.4, abs=0.01)
+    assert stacking_weights(log_scores, [0, -1, -1]) == pytest.approx([1, 0, 0])
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match=r"one entry for each draw, got shapes \(2,\) and \(3,\)"):
+        harmonic_weights([1.0, 2.0], [0, 0, 1])
+    with pytest.raises(ValueError, match="must be numbers, got nan"):
+        harmonic_weights([1.0, np.nan], [0, 1])
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        harmonic_weights([1.0], [0], temperature=0)
+    with pytest.raises(ValueError, match="no draw is in a group"):
+        harmonic_weights([1.0], [-1])
+    with pytest.raises(ValueError, match="region 1 has 2 draws in 2 dimensions"):
+        mass_weights(np.random.default_rng(0).normal(size=(6, 2)), np.zeros(6), [0, 0, 0, 0, 1, 1])
+    with pytest.raises(ValueError, match=r"points must have shape \(3, d\), got \(2, 2\)"):
+        mass_weights(np.zeros((2, 2)), np.zeros(3), [0, 0, 0])
+    with pytest.raises(ValueError, match="likelihood 0 under every draw"):
+        stacking_weights([[-np.inf, 0.0], [-np.inf, 0.0]])
+    with pytest.raises(ValueError, match=r"\(draws, points\), got \(2,\)"):
+        stacking_weights([1.0, 2.0])
+    with pytest.raises(ValueError, match=r"\(draws, dimensions\), got \(3,\)"):
+        find_regions([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match="number of points must be at least 10, got 3"):
+        find_regions(np.zeros((3, 2)))
