@@ -8,7 +8,6 @@ import torch
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
-
 # Small tensors run faster on one thread, and the test workers share the cores.
 torch.set_num_threads(1)
 

@@ -22,17 +22,28 @@ class Bar:
     def __init__(
         self, title: str, total: int | None, shown: bool, console: Console | None = None
     ) -> None:
-        console = console or Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, transient=True)
-        self._task = self._bar.add_task(title, total=total)
-        self._shown = shown and console.is_terminal
-        self._began = time.monotonic()
+        self._title, self._total, self._console = title, total, console
+        self._bar: Progress | None = None
+        self._done = 0
+        self._appears = time.monotonic() + PATIENCE_SECONDS if shown else float("inf")
 
     def advance(self, done: int) -> None:
-        self._bar.update(self._task, advance=done)
-        if self._shown and time.monotonic() - self._began > PATIENCE_SECONDS:
-            self._bar.start()  # once more changes nothing
+        """Say that so much more is done."""
+        self._done += done
+        if self._bar is None and time.monotonic() >= self._appears:
+            self._appear()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done)
+
+    def _appear(self) -> None:
+        console = self._console or Console(stderr=True)
+        if not console.is_terminal:
+            self._appears = float("inf")
+            return
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, transient=True)
+        self._task = self._bar.add_task(self._title, total=self._total)
+        self._bar.start()
 
     def __enter__(self) -> "Bar":
         return self
@@ -43,5 +54,5 @@ class Bar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar.live.is_started:  # else it would print an empty line
+        if self._bar is not None:
             self._bar.stop()
