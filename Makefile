@@ -24,11 +24,14 @@ lint: $(READY) ## Style, types and layers
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 
+# A file's tests stay in one process: the snippets of a page of docs build on each other.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile -q
+
 test: lint ## The gate: lint, then all tests but the slow ones
-	$(BIN)/python -m pytest -n 2 -q
+	$(PYTEST)
 
 test-slow: $(READY) ## The slow tests
-	$(BIN)/python -m pytest -n 2 -q -m slow
+	$(PYTEST) -m slow
 
 bench: $(READY) ## Time samplers, stores, stacks and predictions, each beside its plain counterpart
 	$(BIN)/python benchmarks/steps.py

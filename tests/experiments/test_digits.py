@@ -40,7 +40,7 @@ def test_csghmc_from_the_store_to_a_checked_prediction(tmp_path):
     train = DataLoader(config.data.train, batch_size=500)
     harmonic = posterior.weigh("harmonic", train, temperature=CSGHMC.temperature)
     cycles = np.array([harmonic.weights[posterior.cycles == cycle].sum() for cycle in range(4)])
-    assert cycles.max() > 0.99  # one cycle takes all, as the docs say
+    assert cycles.max() > 0.9  # one cycle takes nearly all, as the docs say
     again = csgmcmc.Posterior(chain.model, csgmcmc.DrawStore(tmp_path / "digits"), "harmonic")
     assert (
         again.cycles[again.weights.argmax()]

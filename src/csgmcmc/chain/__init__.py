@@ -1,6 +1,7 @@
 """The only loop, and what it needs to stop anywhere and go on exactly."""
 
 from csgmcmc.chain.config import MismatchError
+from csgmcmc.chain.density import run_density
 from csgmcmc.chain.distributed import Place, place
 from csgmcmc.chain.events import Diverged, Moment
 from csgmcmc.chain.loop import Chain
@@ -16,5 +17,6 @@ __all__ = [
     "Stack",
     "place",
     "read_scalars",
+    "run_density",
     "stack",
 ]

@@ -28,16 +28,16 @@ def append_line(path: Path, record: dict[str, Any]) -> None:
 
 def read_lines(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """The records of a manifest, and a sentence for every line that cannot be used."""
-    records: list[dict[str, Any]] = []
+    good: list[bytes] = []
     problems: list[str] = []
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
         found, _, text = line.partition(b" ")
-        if found == f"{zlib.crc32(text):08x}".encode():
-            records.append(json.loads(text))
+        if found == b"%08x" % zlib.crc32(text):
+            good.append(text)
         else:
             last = "torn" if number == len(lines) else "torn or changed"
             problems.append(f"{path.name}, line {number}: {last}, passed over")
-    return records, problems
+    return json.loads(b"[%s]" % b",".join(good)), problems  # all at once: many times faster

@@ -18,6 +18,7 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -303,15 +304,16 @@ class DrawStore(Draws):
         self.claim(chain)
         with explained(self.path, f"writing the draw of chain {chain}, step {tick.step}"):
             kept = for_disk(self._split(tensors), self._dtype)
-            digest = checksum(kept)
             held = self._records.get((chain, tick.step))
             if held is not None:
-                if held["checksum"] != digest:
+                if held["checksum"] != checksum(kept):
                     raise AnotherDrawError(chain, tick.step)
                 return
             name = f"{chain:04d}-{tick.step:09d}.safetensors"
             file = self.path / "draws" / name
-            write_tensors(file, kept)
+            with ThreadPoolExecutor(1) as aside:  # while the disk writes
+                digest = aside.submit(checksum, kept)
+                write_tensors(file, kept)
             record = {
                 "draw": name,
                 "chain": chain,
@@ -321,7 +323,7 @@ class DrawStore(Draws):
                 "log_likelihood": log_likelihood,
                 "base": self._base_checksum if self._only is not None else None,
                 "bytes": file.stat().st_size,
-                "checksum": digest,
+                "checksum": digest.result(),
             }
             append_line(self._manifest(chain), record)
             self._records[chain, tick.step] = record
@@ -393,7 +395,8 @@ def versions() -> dict[str, str]:
 def _sizes(folder: Path) -> dict[str, int]:
     """Sizes of the files of a folder by name, but for those that vanish meanwhile."""
     sizes: dict[str, int] = {}
-    for name in os.listdir(folder) if folder.exists() else []:
-        with suppress(FileNotFoundError):
-            sizes[name] = (folder / name).stat().st_size
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                sizes[entry.name] = entry.stat().st_size
     return sizes

@@ -1,0 +1,95 @@
+"""One peer, in the environment of the peers: each line on standard input is a request to run.
+
+    .venv-peers/bin/python benchmarks/peer_worker.py NAME
+
+Answers with the seconds that a step took. What is compiled is compiled before the first answer.
+"""
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+
+warnings.simplefilter("ignore")
+
+
+def posteriors_sghmc() -> Callable[[], float]:
+    """SGHMC of posteriors: MLP 784-400-400-10, batch 100, forward, backward and step."""
+    import posteriors  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+    from torch import nn  # noqa: PLC0415
+
+    model = nn.Sequential(
+        nn.Linear(784, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 10)
+    )
+    inputs, labels = torch.randn(100, 784), torch.randint(10, (100,))
+    params = {name: param.detach() for name, param in model.named_parameters()}
+
+    def log_posterior(params, batch):  # noqa: ANN001, ANN202
+        outputs = torch.func.functional_call(model, params, batch[0])
+        return -nn.functional.cross_entropy(outputs, batch[1]), outputs
+
+    transform = posteriors.sgmcmc.sghmc.build(log_posterior, lr=1e-4, temperature=1 / 60_000)
+    states = [transform.init(params)]
+
+    def run() -> float:
+        began = time.perf_counter()
+        for _ in range(20):
+            states[0], _ = transform.update(states[0], (inputs, labels), inplace=True)
+        return (time.perf_counter() - began) / 20
+
+    return run
+
+
+def blackjax_mixture(chains: int, steps: int) -> Callable[[], float]:
+    """SGLD of blackjax in a scan on 25 Gaussians, keeping every position."""
+    import blackjax  # noqa: PLC0415
+    import jax  # noqa: PLC0415
+    import jax.numpy as jnp  # noqa: PLC0415
+
+    grid = jnp.array([-4.0, -2.0, 0.0, 2.0, 4.0])
+    means = jnp.stack(jnp.meshgrid(grid, grid), -1).reshape(-1, 2)
+
+    def log_density(point, _):  # noqa: ANN001, ANN202
+        return jax.nn.logsumexp(-((point - means) ** 2).sum(-1) / 0.06)
+
+    sgld = blackjax.sgld(jax.vmap(jax.grad(log_density), in_axes=(0, None)))
+
+    @jax.jit
+    def scan(key, points, step_sizes):  # noqa: ANN001, ANN202
+        def one(points, inputs):  # noqa: ANN001, ANN202
+            points = sgld.step(inputs[0], points, 0, inputs[1])
+            return points, points
+
+        keys = jax.random.split(key, len(step_sizes))
+        return jax.lax.scan(one, points, (keys, step_sizes))
+
+    key = jax.random.key(0)
+    points = 10 * jax.random.normal(key, (chains, 2))
+    step_sizes = 0.045 * (jnp.cos(jnp.pi * (jnp.arange(steps) % 1666) / 1666) + 1)
+
+    def run() -> float:
+        began = time.perf_counter()
+        jax.block_until_ready(scan(key, points, step_sizes))
+        return (time.perf_counter() - began) / steps
+
+    return run
+
+
+PEERS: dict[str, Callable[[], Callable[[], float]]] = {
+    "posteriors-sghmc": posteriors_sghmc,
+    "blackjax-mixture-40": lambda: blackjax_mixture(40, 5000),
+    "blackjax-mixture-4096": lambda: blackjax_mixture(4096, 300),
+}
+
+
+def main(name: str) -> None:
+    run = PEERS[name]()
+    run()  # compiles
+    for _ in sys.stdin:
+        sys.stdout.write(f"{run()}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
