@@ -55,13 +55,16 @@ def demo(
     console = Console()
     torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs
     try:
-        mixture = run.Mixture(steps=steps, chains=chains, seed=seed)
-        digits = run.Digits(steps=digits_steps, first_seed=seed, seeds=seeds)
-        out.mkdir(parents=True, exist_ok=True)
+        shows = []  # checked before the first of them runs
         if part is not Part.DIGITS:
-            run.show_mixture(mixture, out, console)
+            mixture = run.Mixture(steps=steps, chains=chains, seed=seed)
+            out.mkdir(parents=True, exist_ok=True)
+            shows.append(lambda: run.show_mixture(mixture, out, console))
         if part is not Part.MIXTURE:
-            run.show_digits(digits, console)
+            digits = run.Digits(steps=digits_steps, first_seed=seed, seeds=seeds)
+            shows.append(lambda: run.show_digits(digits, console))
+        for show in shows:
+            show()
     except (ValueError, OSError) as error:
         raise _fail(str(error)) from error
 

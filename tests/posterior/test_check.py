@@ -78,7 +78,7 @@ def test_draws_of_one_law_mix_and_cycles_of_their_own_do_not():
     cycles = [0] * 20 + [1] * 20
     mixed = posterior_of(noisy(logits, 40, 0.3), cycles).check(loader_of(labels))
     assert mixed.mixing.holds
-    assert mixed.numbers["ess_median"] > 20
+    assert mixed.numbers["ess"] > 20
     within, between = (
         mixed.numbers[f"disagreement_{where}_cycles"] for where in ("within", "between")
     )
@@ -86,7 +86,7 @@ def test_draws_of_one_law_mix_and_cycles_of_their_own_do_not():
     apart = noisy(logits, 20, 0.3) + noisy(logits + noisy(logits, 1, 1.0)[0], 20, 0.3, seed=2)
     stuck = posterior_of(apart, cycles).check(loader_of(labels))
     assert stuck.mixing.holds is False
-    assert stuck.numbers["r_hat_median"] > 1.2
+    assert stuck.numbers["r_hat"] > 1.2
     assert (
         stuck.numbers["disagreement_between_cycles"]
         > 1.5 * stuck.numbers["disagreement_within_cycles"]
@@ -105,7 +105,7 @@ def test_an_average_is_compared_with_its_best_draw():
     worse = posterior_of(spoiled, [0] * 8).check(loader_of(labels))
     assert worse.better.holds is False
     alone = posterior_of([logits], [0]).check(loader_of(labels))
-    assert alone.better.holds is False
+    assert alone.better.holds is None
 
 
 def test_labels_of_yes_and_no():
@@ -130,7 +130,6 @@ def test_regression_by_the_coverage_of_its_intervals():
         found = posterior.check(loader_of(targets))
         assert found.calibrated.holds is holds
         assert any(words in advice for advice in found.advice) or holds
-        assert found.numbers["rmse"] == pytest.approx(0.5, rel=0.1)
         exact = -torch.distributions.Normal(means, variance**0.5).log_prob(targets).mean().item()
         assert found.numbers["nll"] == pytest.approx(exact, abs=0.02)
 

@@ -194,8 +194,11 @@ def test_bad_input():
         harmonic_weights([1.0], [0], temperature=0)
     with pytest.raises(ValueError, match="no draw is in a group"):
         harmonic_weights([1.0], [-1])
-    with pytest.raises(ValueError, match="region 1 has 2 draws in 2 dimensions"):
-        mass_weights(np.random.default_rng(0).normal(size=(6, 2)), np.zeros(6), [0, 0, 0, 0, 1, 1])
+    with pytest.raises(ValueError, match=r"region 1 has 2 draws in 2 .* at least 20"):
+        points = np.random.default_rng(0).normal(size=(32, 2))
+        mass_weights(points, np.zeros(32), [0] * 30 + [1] * 2)
+    with pytest.raises(ValueError, match="draws of region 0 do not span all dimensions"):
+        mass_weights(np.zeros((30, 2)), np.zeros(30), [0] * 30)
     with pytest.raises(ValueError, match=r"points must have shape \(3, d\), got \(2, 2\)"):
         mass_weights(np.zeros((2, 2)), np.zeros(3), [0, 0, 0])
     with pytest.raises(ValueError, match="likelihood 0 under every draw"):

@@ -120,7 +120,7 @@ class Chain:
         self._device = None if device is None else torch.device(device)
         self._autocast = autocast
         self._feed = None if data is None else Feed(data, generators)
-        self._generators = list(generators) if self._feed is None else self._feed.generators
+        self.generators = list(generators) if self._feed is None else self._feed.generators
         self._evaluate = torch.compile(self._losses) if compile else self._losses
         self._callbacks = [_listed(on_step), _listed(on_draw), _listed(on_cycle_end)]
         every = max(1, schedule.steps // 100) if checkpoint_every is None else checkpoint_every
@@ -190,7 +190,7 @@ class Chain:
             "model": describe_tensors(self.model.state_dict()),
             "replicas": self.place.replicas,
             "data": None if self._feed is None else describe_loader(self._feed.loader),
-            "generators": len(self._generators),
+            "generators": len(self.generators),
             "accumulate": self.accumulate,
             "clip": self.clip,
             "autocast": str(self._autocast),
@@ -258,17 +258,19 @@ class Chain:
 
     def _losses(self, batch: Any) -> Tensor:
         """The loss of each chain: summed, never averaged, before the backward pass."""
-        mixed: Any = nullcontext()
-        if self._autocast is not None:
-            kind = next(self.model.parameters()).device.type
-            mixed = torch.autocast(kind, dtype=self._autocast)
-        with mixed:
-            if isinstance(self.model, Stack):
-                return self.model.per_chain(self.batch_loss, batch)
-            return self.batch_loss(self._forward, batch)
+        if isinstance(self.model, Stack):
+            return self.model.per_chain(self.batch_loss, batch)
+        return self.batch_loss(self._forward, batch)
 
     def batch_loss(self, model: Callable[..., Tensor], batch: Any) -> Tensor:
         """The loss of a single model on one batch of the data."""
+        if self._autocast is not None:
+            kind = next(self.model.parameters()).device.type
+            with torch.autocast(kind, dtype=self._autocast):
+                return self._loss_of(model, batch)
+        return self._loss_of(model, batch)
+
+    def _loss_of(self, model: Callable[..., Tensor], batch: Any) -> Tensor:
         if self.loss is None:
             return model()
         if isinstance(batch, (tuple, list)) and len(batch) == 2:
@@ -375,7 +377,7 @@ class Chain:
         self.sampler.load_state_dict(state["sampler"])
         if self._feed is not None:
             self._feed.load_state_dict(state["feed"])
-        restore_random_state(state["random"], self._generators)
+        restore_random_state(state["random"], self.generators)
         return step
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -392,7 +394,7 @@ class Chain:
             "model": self._tensors(),
             "sampler": self.sampler.state_dict(),
             "feed": None if self._feed is None else self._feed.state_dict(),
-            "random": random_state(self._generators),
+            "random": random_state(self.generators),
         }
         self._checkpoints.save(pytree.tree_map_only(Tensor, lambda x: local(x.detach()), state))
 

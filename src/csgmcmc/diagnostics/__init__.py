@@ -43,6 +43,7 @@ from csgmcmc.diagnostics.temperature import (
     Temperature,
     configurational_temperature,
     kinetic_temperature,
+    temperature_of_products,
 )
 from csgmcmc.diagnostics.weight_space import (
     cosine_similarities,
@@ -89,6 +90,7 @@ __all__ = [
     "reference_ess",
     "reliability_curve",
     "risk_coverage",
+    "temperature_of_products",
     "top_k_accuracy",
     "wasserstein_assignment",
     "wasserstein_gaussian",

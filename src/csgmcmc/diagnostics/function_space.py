@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist, squareform
-from scipy.special import kl_div
+from scipy.special import xlogy
 
 from csgmcmc.diagnostics.arrays import check_probabilities
 
@@ -26,9 +26,17 @@ def kl_divergence(members: ArrayLike) -> NDArray[np.float64]:
     excludes makes it infinite.
     """
     forecasts = check_probabilities("members", members, "s", "n", "K")
-    # kl_div adds p_j - p_i, of sum 0, so that no term is negative and rounding cannot show as
-    # a divergence below 0. One pair at a time: (s, s, n, K) may not fit.
-    return np.array([[kl_div(p, q).sum(axis=1).mean() for q in forecasts] for p in forecasts])
+    p = forecasts.reshape(len(forecasts), -1)
+    own = xlogy(p, p).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        log_q = np.where(p > 0, np.log(p), 0.0)
+    excluded = (p > 0).astype(float) @ (p == 0).T > 0
+    # All pairs in one product. The masses differ by rounding only, and count as in the divergence
+    # of measures, which is never below 0.
+    mass = p.sum(axis=1)
+    sums = own[:, None] - p @ log_q.T + mass - mass[:, None]
+    divergences = np.maximum(sums, 0) / forecasts.shape[1]
+    return np.where(excluded, np.inf, divergences)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ class EffectiveNoise:
     `injected` is the sampler's own, `minibatch` that of the gradient, `ratio` injected / minibatch.
     `temperature_factor`, 1 + minibatch / injected, is how many times hotter the chain is than the
     injected noise alone would make it: hotter than asked for, if the sampler's `noise_estimate` is
-    0. Of SGLD and SGHMC on a quadratic this is exact, since both noises enter at the same place.
+    0. Of SGLD and SGHMC on a quadratic this is exact for batches drawn independently, since both
+    noises enter at the same place; for shuffled epochs, whose noise cancels in part, it is an upper
+    bound.
     """
 
     injected: float

@@ -94,11 +94,34 @@ def configurational_temperature(
             "weights and gradients must have one shape (draws, d) with at least 2 draws, got "
             f"{theta.shape} and {g.shape}"
         )
-    squares = float((g**2).mean()) if squared_gradient is None else squared_gradient
-    target = _target(lr, num_data, momentum, temperature, squares)
-    of_draws = num_data * (theta * g).mean(axis=1)
-    value, error = float(of_draws.mean()), float(stats.sem(of_draws))
-    low, high = (value + error * stats.t.ppf(tail, len(theta) - 1) for tail in _tails(level))
+    return temperature_of_products(
+        (theta * g).mean(axis=1),
+        squared_gradient=float((g**2).mean()) if squared_gradient is None else squared_gradient,
+        lr=lr,
+        num_data=num_data,
+        momentum=momentum,
+        temperature=temperature,
+        level=level,
+    )
+
+
+def temperature_of_products(
+    products: ArrayLike,
+    *,
+    squared_gradient: float,
+    lr: float,
+    num_data: float,
+    momentum: float,
+    temperature: float,
+    level: float = 0.99,
+) -> Temperature:
+    """The configurational temperature, where only the mean of theta * g of each draw is at hand."""
+    p = np.asarray(products, dtype=float)
+    if p.ndim != 1 or len(p) < 2:
+        raise ValueError(f"products must have shape (draws,) with at least 2, got {p.shape}")
+    target = _target(lr, num_data, momentum, temperature, squared_gradient)
+    value, error = num_data * float(p.mean()), num_data * float(stats.sem(p))
+    low, high = (value + error * stats.t.ppf(tail, len(p) - 1) for tail in _tails(level))
     return Temperature(value, float(low), float(high), target)
 
 

@@ -9,23 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy import stats
-from torch import Tensor
 
 from csgmcmc import diagnostics
 from csgmcmc.chain import Chain
-from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive
-from csgmcmc.posterior.thermometer import ParameterReport, parameter_reports
-from csgmcmc.samplers import Sampler
+from csgmcmc.posterior.likelihoods import Categorical, Gaussian
+from csgmcmc.posterior.predictive import ClassPredictive
+from csgmcmc.posterior.thermometer import ParameterReport, is_cold, parameter_reports
+from csgmcmc.samplers import SGNHT, Sampler
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.posterior import Posterior
 
 Array = NDArray[np.float64]
+Numbers = dict[str, float]
+Advice = list[str]
 
 MOST_PROBES = 500  # points on which predictions of draws are compared
-R_HAT_BOUND = 1.1  # of function values, as Izmailov et al. 2021
-SNAPSHOT_RATIO = 0.1  # injected noise over minibatch noise below which sampling is but a name
-CHANCE = 0.99  # level of what a calibrated forecast may show
+R_HAT_BOUND = 1.1  # of function values, as Izmailov et al. 2021; more where that is but chance
+NEGLIGIBLE = 0.1  # injected noise over that of the minibatches, below which theirs rules
+CHANCE = 0.99  # level of what may be chance
 REPEATS = 200
 REMEDIES = {
     "too cold": "the draws have not spread out to the temperature asked for: a longer sampling "
@@ -52,12 +54,12 @@ class Check:
     """What `Posterior.check` found.
 
     Attributes:
-        sampling: is the injected noise what moves the draws?
-        mixing: do chains, or cycles, agree on what they predict?
-        calibrated: are the probabilities honest?
+        sampling: is the injected noise what moves the draws, and are they as hot as asked for?
+        mixing: do chains, or cycles, or halves of one, agree on what they predict?
+        calibrated: are the probabilities honest, as far as so many points can tell?
         better: does the average beat the best of its draws?
         advice: what to change.
-        numbers: all that was measured, by name.
+        numbers: all that was measured, by name. NLLs are for a data point, with all its labels.
         parameters: noise and temperature of each parameter tensor, with `chain=`.
     """
 
@@ -65,8 +67,8 @@ class Check:
     mixing: Verdict
     calibrated: Verdict
     better: Verdict
-    advice: list[str]
-    numbers: dict[str, float]
+    advice: Advice
+    numbers: Numbers
     parameters: dict[str, ParameterReport] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -84,119 +86,188 @@ class Check:
 
 def check(posterior: "Posterior", loader: Iterable[Any], chain: Chain | None) -> Check:
     """See `Posterior.check`."""
-    predictive = posterior.predict_loader(loader, members=True)
+    if chain is not None and not isinstance(chain, Chain):
+        raise ValueError(f"chain must be a Chain, got {chain!r}")
+    numbers: Numbers = {}
+    advice: Advice = []
+    batches = list(loader)  # which are read more than once
+    predictive = posterior.predict_loader(batches, members=True)
     if predictive.targets is None or predictive.members is None:
         raise ValueError("loader must give pairs of inputs and targets")
-    numbers: dict[str, float] = {}
-    advice: list[str] = []
+    scores = posterior.log_scores(batches).cpu().numpy()
+    with np.errstate(divide="ignore"):
+        mixed = scores + np.log(posterior.weights)[:, None]
+    numbers["nll"] = float(-np.logaddexp.reduce(mixed, axis=0).mean())
     if isinstance(predictive, ClassPredictive):
-        forecasts, members = predictive.forecasts(), predictive.member_forecasts()
-        labels = predictive.labels()
-        calibrated = _check_classes(forecasts, labels, numbers, advice)
-        alone = [diagnostics.negative_log_likelihood(member, labels) for member in members]
-        values = members[:, np.arange(len(labels)), labels]
-        _compare_functions(members, posterior.cycles, numbers)
+        calibrated, values = _check_classes(posterior, predictive, numbers, advice)
     else:
-        assert isinstance(predictive, GaussianPredictive)  # noqa: S101  (there are two kinds)
-        scores = posterior.log_scores(loader).cpu().numpy()
-        values = _array(predictive.members).reshape(len(posterior.draws), -1)
-        calibrated = _check_regression(posterior, predictive, scores, numbers, advice)
-        alone = list(-scores.mean(axis=1))
-    better = _check_average(alone, numbers, advice)
-    probes = values[:, _spread_out(values.shape[1])]
-    mixing = _check_mixing(posterior, probes, numbers, advice)
-    parameters: dict[str, ParameterReport] = {}
-    if chain is None:
-        sampling = Verdict(None, "give check the chain that made the draws, as chain=")
-    elif not isinstance(chain.sampler, Sampler) or _is_cold(chain):
-        sampling = Verdict(False, "no noise was injected: these are optimised weights")
-    else:
-        parameters = parameter_reports(posterior.model, posterior.draws, chain)
-        sampling = _check_sampling(parameters, numbers, advice)
+        members = predictive.members.double().cpu().numpy()
+        values = members.reshape(len(members), -1)
+        calibrated = _check_regression(posterior, batches, numbers, advice)
+    mixing = _check_mixing(posterior, values[:, _spread_out(values.shape[1])], numbers, advice)
+    better = _check_average(scores, numbers, advice)
+    sampling, parameters = _check_sampling(posterior, chain, numbers, advice)
     found = Check(sampling, mixing, calibrated, better, advice, numbers, parameters)
     Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
     return found
 
 
+# Sampling
+
+
 def _check_sampling(
-    parameters: dict[str, ParameterReport], numbers: dict[str, float], advice: list[str]
-) -> Verdict:
-    """The noise must be the sampler's own, and most weights must be about as hot as asked for."""
-    reports = parameters.values()
-    injected = sum(report.size * report.noise.injected for report in reports)
-    minibatch = sum(report.size * report.noise.minibatch for report in reports)
+    posterior: "Posterior", chain: Chain | None, numbers: Numbers, advice: Advice
+) -> tuple[Verdict, dict[str, ParameterReport]]:
+    if chain is None:
+        return Verdict(None, "give check the chain that made the draws, as chain="), {}
+    if not isinstance(chain.sampler, Sampler) or is_cold(chain):
+        return Verdict(False, "no noise was injected: these are optimised weights"), {}
+    try:
+        parameters = parameter_reports(posterior.model, posterior.draws, chain)
+    except ValueError as error:
+        return Verdict(None, str(error)), {}
+    reports = list(parameters.values())
+    size = sum(report.size for report in reports)
+    injected = sum(report.size * report.noise.injected for report in reports) / size
+    minibatch = sum(report.size * report.noise.minibatch for report in reports) / size
     ratio = injected / minibatch if minibatch else math.inf
     numbers["noise_ratio"] = ratio
     words = f"injected noise is {ratio:.2g} times that of the minibatches"
-    if ratio < SNAPSHOT_RATIO:
-        advice.append(
-            "raise the temperature or the batch size, or lower lr, so that the injected noise "
-            "counts: as it is, this is close to a snapshot ensemble"
+    # A thermostat makes up for the minibatches' noise, however large it is.
+    ruled_by_minibatches = ratio < NEGLIGIBLE and not isinstance(chain.sampler, SGNHT)
+    if ruled_by_minibatches:
+        advice.append(_advice_on_noise(chain, ratio))
+    shares = {way: _judge(parameters, way, size) for way in REMEDIES}
+    for way, (share, names) in shares.items():
+        numbers[f"share_{way.replace(' ', '_')}"] = share
+        words += f"; {way}: {_listed(names)}" if names else ""
+        if share > 0.5 and not ruled_by_minibatches:
+            advice.append(REMEDIES[way])
+    if any(report.temperature is None for report in reports):
+        return Verdict(None, f"{words}; a temperature needs at least 2 draws"), parameters
+    off = sum(share for share, _ in shares.values())
+    return Verdict(not ruled_by_minibatches and off <= 0.5, words), parameters
+
+
+def _advice_on_noise(chain: Chain, ratio: float) -> str:
+    """What to do where the minibatches' noise rules depends on how hot that makes the chain."""
+    asked = max(group["initial_temperature"] for group in chain.sampler.param_groups)
+    heated = asked * (1 + 1 / ratio) if ratio else math.inf
+    if heated < 0.5:
+        return (
+            "the temperature is so low that this is close to a snapshot ensemble: raise it, or the "
+            "batch size, or lower lr"
         )
-    size = sum(report.size for report in reports)
-    far = {}
-    for way, remedy in REMEDIES.items():
-        names = [name for name, report in parameters.items() if _is_off(report, way)]
-        far[way] = sum(parameters[name].size for name in names) / size
-        numbers[f"share_{way.replace(' ', '_')}"] = far[way]
-        if names:
-            words += f"; {way}: {_listed(names)}"
-        if far[way] > 0.5:
-            advice.append(remedy)
-    return Verdict(ratio >= SNAPSHOT_RATIO and sum(far.values()) <= 0.5, words)
+    return (
+        f"the noise of the minibatches heats the chain to a temperature of up to {heated:.2g}: "
+        "larger batches, a smaller lr, or noise_estimate="
+    )
 
 
-def _is_off(report: ParameterReport, way: str) -> bool:
-    """Whether a parameter is too hot, or too cold, by more than a factor of two."""
-    found = report.temperature
-    if found is None or found.verdict != way:
-        return False
-    return found.low > 2 * found.target or found.high < found.target / 2
+def _judge(parameters: dict[str, ParameterReport], way: str, size: int) -> tuple[float, list[str]]:
+    """Share of the weights that are off by more than a factor of two, and their names."""
+    names = []
+    for name, report in parameters.items():
+        found = report.temperature
+        far = found is not None and (found.low > 2 * found.target or found.high < found.target / 2)
+        if far and found is not None and found.verdict == way:
+            names.append(name)
+    return sum(parameters[name].size for name in names) / size, names
+
+
+# Mixing
 
 
 def _check_mixing(
-    posterior: "Posterior", probes: Array, numbers: dict[str, float], advice: list[str]
+    posterior: "Posterior", probes: Array, numbers: Numbers, advice: Advice
 ) -> Verdict:
-    """R-hat and ESS of predictions: of chains where there are several, else of cycles."""
+    """R-hat and ESS of predictions: of chains where there are several, of cycles, or of halves."""
     chains = np.array([draw.chain for draw in posterior.draws])
-    what, groups = ("chains", chains) if len(set(chains)) > 1 else ("cycles", posterior.cycles)
-    apart = ""
-    if "disagreement_between_cycles" in numbers:
-        within, between = (numbers[f"disagreement_{w}_cycles"] for w in ("within", "between"))
-        apart = f"; draws disagree on {_percent(within)} of points within cycles"
-        apart += f", on {_percent(between)} between them"
+    what, groups = "chains", chains
+    if len(set(chains)) == 1:
+        what, groups = "cycles", posterior.cycles
+    if len(set(groups.tolist())) == 1:
+        what, groups = "halves", (np.arange(len(probes)) * 2 // len(probes))
     arranged = diagnostics.cycles_as_chains(probes, groups)
+    apart = _apart(numbers)
     if arranged.shape[0] < 2 or arranged.shape[1] < 4:
-        words = f"needs 4 draws in each of at least 2 {what}, has {arranged.shape[1]} in each of "
+        words = f"needs 4 draws in each of 2 {what} or more, has {arranged.shape[1]} in each of "
         return Verdict(None, f"{words}{arranged.shape[0]}{apart}")
-    r_hat = diagnostics.r_hat(arranged)
-    numbers["r_hat_median"] = float(np.nanmedian(r_hat))
-    numbers["r_hat_share_below_bound"] = float(np.mean(r_hat[~np.isnan(r_hat)] < R_HAT_BOUND))
-    numbers["ess_median"] = float(np.nanmedian(diagnostics.effective_sample_size(arranged)))
-    holds = numbers["r_hat_share_below_bound"] >= 0.9
+    numbers["r_hat"] = _median_r_hat(arranged)
+    numbers["r_hat_by_chance"] = _r_hat_by_chance(arranged)
+    numbers["ess"] = float(np.nanmedian(diagnostics.effective_sample_size(arranged)))
+    holds = not numbers["r_hat"] > max(R_HAT_BOUND, numbers["r_hat_by_chance"])
     if not holds:
         advice.append(
             f"the {what} predict differently: more and longer {what} average over more of the "
             "posterior; do not read the draws of one as all of it"
         )
-    words = f"R-hat of predictions between {what} {numbers['r_hat_median']:.2f} (median)"
+    words = f"R-hat of predictions between {what} {numbers['r_hat']:.2f}, by chance up to "
+    words += f"{numbers['r_hat_by_chance']:.2f}"
     if arranged.shape[1] >= 10:  # of fewer it is but noise
-        words += f", ESS {numbers['ess_median']:.0f} of {len(posterior.draws)} draws"
+        words += f", ESS {numbers['ess']:.0f} of {len(posterior.draws)} draws"
     return Verdict(holds, words + apart)
 
 
+def _median_r_hat(arranged: Array) -> float:
+    """Median over the points; 1 where no draw differs from another."""
+    r_hat = diagnostics.r_hat(arranged)
+    return float(np.nanmedian(r_hat)) if not np.isnan(r_hat).all() else 1.0
+
+
+def _r_hat_by_chance(arranged: Array) -> float:
+    """What R-hat may be, at a level of 0.99, if it does not matter which group a draw is in."""
+    generator = np.random.default_rng(0)
+    some = arranged[:, :, :: max(1, arranged.shape[2] // 50)]
+    pooled = some.reshape(-1, some.shape[2])
+    found = [
+        _median_r_hat(generator.permutation(pooled).reshape(some.shape)) for _ in range(REPEATS)
+    ]
+    return float(np.quantile(found, CHANCE))
+
+
+def _compare_functions(members: Array, cycles: NDArray, numbers: Numbers) -> None:
+    probes = members[:, _spread_out(members.shape[1])]
+    for name, matrix in (
+        ("disagreement", diagnostics.disagreement(probes)),
+        ("kl", diagnostics.kl_divergence(probes)),
+    ):
+        found = diagnostics.within_and_between(matrix, cycles)
+        numbers[f"{name}_within_cycles"] = found.within
+        numbers[f"{name}_between_cycles"] = found.between
+
+
+def _apart(numbers: Numbers) -> str:
+    """How much draws disagree, as far as it is known."""
+    shares = {
+        "within cycles": numbers.get("disagreement_within_cycles", math.nan),
+        "between them": numbers.get("disagreement_between_cycles", math.nan),
+    }
+    known = [f"{_percent(s)} {where}" for where, s in shares.items() if not math.isnan(s)]
+    return f"; draws disagree on {', '.join(known)}" if known else ""
+
+
+# Calibration
+
+
 def _check_classes(
-    forecasts: Array, labels: NDArray, numbers: dict[str, float], advice: list[str]
-) -> Verdict:
-    numbers["nll"] = diagnostics.negative_log_likelihood(forecasts, labels)
+    posterior: "Posterior", predictive: ClassPredictive, numbers: Numbers, advice: Advice
+) -> tuple[Verdict, Array]:
+    """Calibration of the probabilities; also the members' probabilities of the labels."""
+    forecasts, members = predictive.forecasts(), predictive.member_forecasts()
+    labels = predictive.labels()
+    if isinstance(posterior.likelihood, Categorical):
+        counts = labels != posterior.likelihood.ignore_index
+        forecasts, members, labels = forecasts[counts], members[:, counts], labels[counts]
+    _compare_functions(members, posterior.cycles, numbers)
     numbers["error"] = 1 - diagnostics.accuracy(forecasts, labels)
     numbers["brier"] = diagnostics.brier_score(forecasts, labels)
     numbers["ece"] = diagnostics.calibration_error(forecasts, labels, binning="mass")
-    numbers["ece_by_chance"] = _error_by_chance(forecasts)
+    numbers["ece_by_chance"] = _calibration_error_by_chance(forecasts)
     confidence = float(forecasts.max(axis=1).mean())
     holds = numbers["ece"] <= numbers["ece_by_chance"]
     words = (
-        f"calibration error {numbers['ece']:.3f}, up to {numbers['ece_by_chance']:.3f} by chance; "
+        f"calibration error {numbers['ece']:.3f}, by chance up to {numbers['ece_by_chance']:.3f}; "
         f"error {_percent(numbers['error'])}, NLL {numbers['nll']:.3f}"
     )
     if not holds:
@@ -205,12 +276,12 @@ def _check_classes(
         advice.append(
             "more draws and cycles, or a higher temperature, make it less sure"
             if too_sure
-            else "a lower temperature makes it surer"
+            else "longer training, or a lower temperature, makes it surer"
         )
-    return Verdict(holds, words)
+    return Verdict(holds, words), members[:, np.arange(len(labels)), labels]
 
 
-def _error_by_chance(forecasts: Array) -> float:
+def _calibration_error_by_chance(forecasts: Array) -> float:
     """What the calibration error may be, at a level of 0.99, if the forecasts are honest.
 
     Labels are drawn from the forecasts themselves (Broecker and Smith 2007).
@@ -226,57 +297,46 @@ def _error_by_chance(forecasts: Array) -> float:
 
 
 def _check_regression(
-    posterior: "Posterior",
-    predictive: GaussianPredictive,
-    scores: Array,
-    numbers: dict[str, float],
-    advice: list[str],
+    posterior: "Posterior", batches: list[Any], numbers: Numbers, advice: Advice
 ) -> Verdict:
-    """Whether intervals of 90% hold 90% of the targets."""
-    targets = _array(predictive.targets)
-    offsets = (targets - _array(predictive.mean)).ravel()
-    scaled = np.abs(offsets) / np.sqrt(_array(predictive.variance)).ravel()
-    log_weights = np.log(np.maximum(posterior.weights, 1e-300))[:, None]
-    numbers["nll"] = float(-np.logaddexp.reduce(scores + log_weights, axis=0).mean())
-    numbers["rmse"] = float(np.sqrt((offsets**2).mean()))
-    numbers["coverage_90"] = float((scaled <= stats.norm.ppf(0.95)).mean())
-    tail = (1 - CHANCE) / 2
-    low, high = stats.binom.ppf([tail, 1 - tail], scaled.size, 0.9) / scaled.size
+    """Whether intervals of 90% of the averaged prediction hold 90% of the targets."""
+    likelihood = posterior.likelihood
+    assert isinstance(likelihood, Gaussian)  # noqa: S101  (of the likelihoods the one with numbers)
+    below = []
+    for parts in posterior.with_targets(batches, likelihood.cumulative):
+        for part in parts:
+            ranks = np.tensordot(posterior.weights, part.cpu().numpy(), axes=1)
+            below.append(ranks.reshape(len(ranks), -1))
+    ranks = np.concatenate(below)
+    numbers["coverage_90"] = float(((ranks >= 0.05) & (ranks <= 0.95)).mean())
+    tail = (1 - CHANCE) / 2  # the outputs of one point are not independent: points are counted
+    low, high = stats.binom.ppf([tail, 1 - tail], len(ranks), 0.9) / len(ranks)
     holds = bool(low <= numbers["coverage_90"] <= high)
     if not holds:
-        narrow = numbers["coverage_90"] < low
+        width = "narrow" if numbers["coverage_90"] < low else "wide"
         advice.append(
-            "the predictive intervals are too " + ("narrow" if narrow else "wide") + ": look at "
-            "the variance of the noise, then at the temperature"
+            f"the predictive intervals are too {width}: look at the variance of the noise, then at "
+            "the temperature"
         )
     words = f"intervals of 90% hold {_percent(numbers['coverage_90'])} of the targets, by chance "
     words += f"{_percent(low)} to {_percent(high)}; NLL {numbers['nll']:.3f}"
     return Verdict(holds, words)
 
 
-def _check_average(alone: list[float], numbers: dict[str, float], advice: list[str]) -> Verdict:
-    numbers["nll_best_draw"] = float(np.min(alone))
-    numbers["nll_mean_of_draws"] = float(np.mean(alone))
-    holds = len(alone) > 1 and numbers["nll"] < numbers["nll_best_draw"]
+# The average
+
+
+def _check_average(scores: Array, numbers: Numbers, advice: Advice) -> Verdict:
+    alone = -scores.mean(axis=1)
+    numbers["nll_best_draw"] = float(alone.min())
+    numbers["nll_mean_of_draws"] = float(alone.mean())
+    if len(alone) == 1:
+        return Verdict(None, f"NLL {numbers['nll']:.3f}, of the only draw")
+    holds = numbers["nll"] < numbers["nll_best_draw"]
     if not holds:
         advice.append("one draw does as well as all: look at the worst draws, or at more cycles")
     words = f"NLL {numbers['nll']:.3f}, of the best single draw {numbers['nll_best_draw']:.3f}"
     return Verdict(holds, words)
-
-
-def _compare_functions(members: Array, cycles: NDArray, numbers: dict[str, float]) -> None:
-    probes = members[:, _spread_out(members.shape[1])]
-    for name, matrix in (
-        ("disagreement", diagnostics.disagreement(probes)),
-        ("kl", diagnostics.kl_divergence(probes)),
-    ):
-        found = diagnostics.within_and_between(matrix, cycles)
-        numbers[f"{name}_within_cycles"] = found.within
-        numbers[f"{name}_between_cycles"] = found.between
-
-
-def _is_cold(chain: Chain) -> bool:
-    return not any(group["initial_temperature"] > 0 for group in chain.sampler.param_groups)
 
 
 def _spread_out(count: int) -> NDArray[np.int64]:
@@ -290,8 +350,3 @@ def _listed(names: list[str]) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f}%"
-
-
-def _array(tensor: Tensor | None) -> Array:
-    assert tensor is not None  # noqa: S101  (asked for, or checked before)
-    return tensor.detach().cpu().double().numpy()

@@ -121,6 +121,11 @@ class Gaussian(Likelihood):
         squares = (targets - mean).square() / variance
         return _per_point(-0.5 * (squares + variance.log() + math.log(2 * math.pi)))
 
+    def cumulative(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Probability of each number below its target, under each draw."""
+        mean, variance = self._mean_and_variance(outputs)
+        return torch.special.ndtr((targets - mean).double() / variance.double().sqrt())
+
     def average(self) -> Average:
         return GaussianAverage(self._mean_and_variance)
 

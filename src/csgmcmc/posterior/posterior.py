@@ -1,6 +1,6 @@
 """What the draws say together."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -31,8 +31,7 @@ class Posterior:
     Args:
         model: the network; only its architecture matters, and it is left as it is.
         draws: a `DrawStore`, `MemoryDraws`, or a list of some of their draws.
-        weights: "uniform"; "harmonic", where the draws' log-likelihoods are known; or a number for
-            each draw. See `weigh` for the others.
+        weights: "uniform", or a number for each draw; `weigh` finds others.
         likelihood: what the outputs mean: "categorical" (logits of classes), "bernoulli" (a logit
             for each label: binary and multi-label), "gaussian" (pairs of mean and variance), or an
             object such as `Gaussian(variance=0.1)`.
@@ -48,7 +47,7 @@ class Posterior:
         self,
         model: nn.Module,
         draws: Sequence[Draw],
-        weights: Literal["uniform", "harmonic"] | ArrayLike = "uniform",
+        weights: Literal["uniform"] | ArrayLike = "uniform",
         *,
         likelihood: str | Likelihood = "categorical",
         device: torch.device | str | None = None,
@@ -164,28 +163,44 @@ class Posterior:
 
     def _scores(self, loader: Iterable[Any]) -> Iterator[Tensor]:
         """The scores (draws, points) of one group of batches at a time."""
+        for parts in self.with_targets(loader, self.likelihood.log_prob):
+            yield torch.cat(parts, dim=1)
+
+    def with_targets(
+        self, loader: Iterable[Any], function: Callable[[Any, Tensor], Tensor]
+    ) -> Iterator[list[Tensor]]:
+        """`function` of outputs (draws, batch, ...) and targets, for each batch of a group.
+
+        What it returns has a leading dimension for draws, and is gathered over all of them.
+        """
         empty = True
         with self._bar("scoring", loader) as bar:
             for group in groups(loader):
                 empty = False
-                yield torch.cat(self._score_group(group, bar), dim=1)
+                yield self._group_with_targets(group, function, bar)
         if empty:
             raise ValueError("loader gave no batches")
 
-    def _score_group(self, group: list[tuple[Any, Any]], bar: Bar) -> list[Tensor]:
+    def _group_with_targets(
+        self,
+        group: list[tuple[Any, Any]],
+        function: Callable[[Any, Tensor], Tensor],
+        bar: Bar,
+    ) -> list[Tensor]:
         if not all(isinstance(targets, Tensor) for _, targets in group):
             raise ValueError("loader must give pairs of inputs and targets, the targets a tensor")
-        device = self._members.device
-        targets = [moved(target, device) for _, target in group]
-        shapes = [(len(self.draws), len(target)) for target in targets]
-        scores = [torch.empty(shape, dtype=torch.float64, device=device) for shape in shapes]
+        targets = [moved(target, self._members.device) for _, target in group]
+        gathered: dict[int, Tensor] = {}
 
         def take(numbers: list[int], batch: int, outputs: Any) -> None:
-            scores[batch][numbers] = self.likelihood.log_prob(outputs, targets[batch])
+            found = function(outputs, targets[batch])
+            if batch not in gathered:
+                gathered[batch] = found.new_empty(len(self.draws), *found.shape[1:])
+            gathered[batch][numbers] = found
             bar.advance(len(numbers))
 
         self._members.evaluate([inputs for inputs, _ in group], take)
-        return scores
+        return [gathered[batch].clone() for batch in range(len(group))]
 
     # Weights
 
@@ -196,7 +211,7 @@ class Posterior:
         *,
         by: Literal["cycle", "draw"] = "cycle",
         regions: ArrayLike | None = None,
-        temperature: float = 1.0,
+        temperature: float | None = None,
     ) -> "Posterior":
         """The same draws with other weights.
 
@@ -205,25 +220,28 @@ class Posterior:
                 their draws' likelihoods of the training data. "stacking": the weights with the best
                 log score on held-out data.
             loader: for "harmonic" the training data, needed once; for "stacking" the held-out data.
-            by: what "stacking" weighs, cycles or single draws.
+            by: what "stacking" weighs: cycles, or single draws.
             regions: number of the region of each draw, in place of its cycle; -1 leaves it out.
-            temperature: for "harmonic", the temperature that the draws were sampled at.
+            temperature: for "harmonic", and needed there: what the draws were sampled at.
         """
         from csgmcmc.posterior.weights import harmonic_weights, stacking_weights  # noqa: PLC0415
 
         check_choice("method", method, ("uniform", "harmonic", "stacking"))
         check_choice("by", by, ("cycle", "draw"))
+        if by == "draw" and (method != "stacking" or regions is not None):
+            raise ValueError("by='draw' is for stacking without regions")
         labels = self.cycles if regions is None else np.asarray(regions)
-        weights: ArrayLike = np.ones(len(self.draws))
+        weights: ArrayLike = (labels >= 0).astype(float)
         if method == "harmonic":
+            if temperature is None:
+                raise ValueError("harmonic needs the temperature that the draws were sampled at")
             likelihoods = self.log_likelihoods(loader)
             weights = harmonic_weights(likelihoods, labels, temperature=temperature)
         elif method == "stacking":
             if loader is None:
                 raise ValueError("stacking needs held-out data: give weigh a loader of it")
             scores = self.log_scores(loader).cpu().numpy()
-            alone = by == "draw" and regions is None
-            weights = stacking_weights(scores, None if alone else labels)
+            weights = stacking_weights(scores, None if by == "draw" else labels)
         return self._with_weights(weights)
 
     def with_draws(self, draws: Sequence[Draw]) -> "Posterior":
@@ -239,9 +257,11 @@ class Posterior:
 
     def _weights_of(self, weights: Any) -> NDArray[np.float64]:
         if isinstance(weights, str):
-            check_choice("weights", weights, ("uniform", "harmonic"))
-            if weights == "harmonic":
-                return self.weigh("harmonic").weights
+            if weights != "uniform":
+                raise ValueError(
+                    f"weights must be 'uniform' or numbers, got {weights!r}: for others, see "
+                    "Posterior.weigh"
+                )
             weights = np.ones(len(self.draws))
         values = np.asarray(weights, dtype=float)
         if values.shape != (len(self.draws),):

@@ -2,6 +2,7 @@
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import KDTree
 
 from csgmcmc.arguments import check_count, check_number
 
@@ -15,7 +16,7 @@ def find_regions(
     """Number of the region of each draw, found by clustering, with no number of regions given.
 
     HDBSCAN (Campello et al. 2013) of the draws, or of a random part of them where there are many.
-    Draws that it leaves out belong to the region whose mean is nearest.
+    Draws that it leaves out belong to the region of the nearest draw that has one.
 
     Args:
         points: the draws, of shape (draws, dimensions); for networks, rather their predictions.
@@ -42,6 +43,6 @@ def find_regions(
     labels = clustering.fit_predict(looked_at)
     if labels.max() < 0:
         return np.zeros(len(places), dtype=np.int64)  # all of it is one region
-    centres = [looked_at[labels == label].mean(axis=0) for label in range(labels.max() + 1)]
-    squares = np.stack([np.square(places - centre).sum(axis=1) for centre in centres])
-    return squares.argmin(axis=0)
+    found = labels >= 0
+    _, nearest = KDTree(looked_at[found]).query(places)
+    return labels[found][nearest].astype(np.int64)

@@ -17,6 +17,7 @@ from csgmcmc.arguments import check_number
 
 Weights = NDArray[np.float64]
 
+DRAWS_PER_DIMENSION = 10  # of a region: with fewer its ellipsoid is but a guess
 STACKING_GAP = 1e-4  # nats of mean log score that the weights may fall short of the best
 
 
@@ -31,7 +32,8 @@ def harmonic_weights(
     its prior mass, so that it is the posterior mass of the region only where all regions have the
     same prior mass. The mean is ruled by the draw with the smallest likelihood and its variance is
     mostly infinite. For networks log-likelihoods differ by far more than 1 between cycles, so that
-    one cycle gets all of the weight; that is why the paper weighs its networks' cycles equally.
+    one cycle gets most or all of the weight; that is why the paper weighs its networks' cycles
+    equally.
     """
     check_number("temperature", temperature, above=0)
     values, labels = _paired(log_likelihoods, groups, "log_likelihoods")
@@ -57,8 +59,9 @@ def mass_weights(
 
         mass_m = volume(E_m) / [ 1/K_m * sum_j 1(theta_j in E_m) / density(theta_j)^(1/T) ].
 
-    It needs more draws in every region than there are dimensions, and draws that follow the density
-    within their region.
+    The ellipsoid is made from one half of the draws and evaluated with the other, both ways round.
+    It needs ten draws in every region for each dimension, and draws that follow the density within
+    their region.
 
     Args:
         points: the draws, of shape (draws, dimensions).
@@ -76,14 +79,20 @@ def mass_weights(
     log_masses = {}
     for label in _named(labels):
         here, log_density = places[labels == label], values[labels == label] / temperature
-        if len(here) <= places.shape[1]:
+        fewest = DRAWS_PER_DIMENSION * places.shape[1]
+        if len(here) < fewest:
             raise ValueError(
                 f"region {label} has {len(here)} draws in {places.shape[1]} dimensions: it needs "
-                "more draws than dimensions"
+                f"at least {fewest}"
             )
-        inside, log_volume = _ellipsoid(here, level)
-        outside_adds_nothing = np.where(inside, -log_density, -np.inf)
-        log_masses[label] = log_volume - _log_mean(outside_adds_nothing)
+        halves = [(here[0::2], here[1::2], log_density[1::2])]
+        halves += [(here[1::2], here[0::2], log_density[0::2])]
+        try:
+            log_masses[label] = _log_mean(
+                np.array([_log_mass(made, tried, log, level) for made, tried, log in halves])
+            )
+        except np.linalg.LinAlgError as error:
+            raise ValueError(f"the draws of region {label} do not span all dimensions") from error
     return _spread(labels, log_masses)
 
 
@@ -140,20 +149,24 @@ def _maximise_log_score(likelihoods: NDArray[np.float64]) -> Weights:
     return shares / shares.sum()
 
 
-def _ellipsoid(points: NDArray[np.float64], level: float) -> tuple[NDArray[np.bool_], float]:
-    """Which points are inside the ellipsoid of their covariance that holds `level` of them.
-
-    And the log of its volume.
-    """
+def _log_mass(
+    made_from: NDArray[np.float64],
+    points: NDArray[np.float64],
+    log_densities: NDArray[np.float64],
+    level: float,
+) -> float:
+    """Log of the mass of a region, from its `points` inside an ellipsoid of other draws of it."""
     dimensions = points.shape[1]
-    offsets = points - points.mean(axis=0)
-    factor = np.linalg.cholesky(offsets.T @ offsets / len(points))
-    squares = np.square(np.linalg.solve(factor, offsets.T)).sum(axis=0)
-    radius = np.quantile(squares, level)
+    centre = made_from.mean(axis=0)
+    factor = np.linalg.cholesky(np.atleast_2d(np.cov(made_from.T)))
+    squares = np.square(np.linalg.solve(factor, (points - centre).T)).sum(axis=0)
+    own_squares = np.square(np.linalg.solve(factor, (made_from - centre).T)).sum(axis=0)
+    radius = np.quantile(own_squares, level)
     log_unit_ball = dimensions / 2 * math.log(math.pi) - gammaln(dimensions / 2 + 1)
     log_stretch = np.log(np.diag(factor)).sum()
     log_volume = log_unit_ball + log_stretch + dimensions / 2 * math.log(radius)
-    return squares <= radius, float(log_volume)
+    outside_adds_nothing = np.where(squares <= radius, -log_densities, -np.inf)
+    return float(log_volume - _log_mean(outside_adds_nothing))
 
 
 def _log_mean(log_values: NDArray[np.float64]) -> NDArray[np.float64]:

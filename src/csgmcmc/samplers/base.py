@@ -82,6 +82,10 @@ class Sampler(torch.optim.Optimizer, ABC):
     def injected_variance(self, group: Group, param: Tensor) -> Tensor | float:
         """Variance of the noise that a step adds to `param` with the group's current options."""
 
+    def gradient_gain(self, group: Group, param: Tensor) -> Tensor | float:
+        """What a step multiplies the gradient of `param` by, besides lr: a preconditioner."""
+        return 1.0
+
     @classmethod
     @abstractmethod
     def reference(cls, params: ParamsT, **options: Any) -> torch.optim.Optimizer:

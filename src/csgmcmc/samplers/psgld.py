@@ -92,8 +92,11 @@ class PSGLD(Sampler):
         check_choice("adapt", options["adapt"], ("always", "cold"))
 
     def injected_variance(self, group: Group, param: Tensor) -> Tensor:
+        return _plain_langevin_variance(group) * self.gradient_gain(group, param)
+
+    def gradient_gain(self, group: Group, param: Tensor) -> Tensor:
         square_average = self.state[param].get("square_average", torch.zeros_like(param))
-        return _plain_langevin_variance(group) / (square_average.sqrt() + group["eps"])
+        return 1 / (square_average.sqrt() + group["eps"])
 
     @classmethod
     def reference(cls, params: ParamsT, **options: Any) -> torch.optim.Optimizer:

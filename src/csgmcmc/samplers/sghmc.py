@@ -11,7 +11,9 @@ Zhang et al. 2020). At T = 0 this is SGD with momentum, at momentum 0 it is SGLD
 mean gradients have variance V add lr^2 * V to the variance of v, so that the exact correction is
 gamma = lr * N * V / (2 * T). A group keeps that V as `gradient_variance`, and each step leaves
 lr^2 * V out of the noise, at whatever lr and temperature the schedule has come to. Where that is
-more than all of the noise, none is injected, and the law is hotter than asked for.
+more than all of the noise, none is injected, and the law is hotter than asked for. This is for
+batches drawn independently: those of a shuffled epoch add less noise in the long run, so that the
+correction takes out too much.
 """
 
 import math
