@@ -25,7 +25,7 @@ def posteriors_sghmc() -> Callable[[], float]:
     inputs, labels = torch.randn(100, 784), torch.randint(10, (100,))
     params = {name: param.detach() for name, param in model.named_parameters()}
 
-    def log_posterior(params, batch):  # noqa: ANN001, ANN202
+    def log_posterior(params, batch):
         outputs = torch.func.functional_call(model, params, batch[0])
         return -nn.functional.cross_entropy(outputs, batch[1]), outputs
 
@@ -50,14 +50,14 @@ def blackjax_mixture(chains: int, steps: int) -> Callable[[], float]:
     grid = jnp.array([-4.0, -2.0, 0.0, 2.0, 4.0])
     means = jnp.stack(jnp.meshgrid(grid, grid), -1).reshape(-1, 2)
 
-    def log_density(point, _):  # noqa: ANN001, ANN202
+    def log_density(point, _):
         return jax.nn.logsumexp(-((point - means) ** 2).sum(-1) / 0.06)
 
     sgld = blackjax.sgld(jax.vmap(jax.grad(log_density), in_axes=(0, None)))
 
     @jax.jit
-    def scan(key, points, step_sizes):  # noqa: ANN001, ANN202
-        def one(points, inputs):  # noqa: ANN001, ANN202
+    def scan(key, points, step_sizes):
+        def one(points, inputs):
             points = sgld.step(inputs[0], points, 0, inputs[1])
             return points, points
 

@@ -31,7 +31,7 @@ def table(scores: Iterable[ScoreRow], steps: int) -> Table:
         caption="ECE: expected calibration error. AUROC: letters told from digits by entropy",
     )
     shown.add_column("method")
-    for heading in ("networks", "error %", "NLL", "ECE", "AUROC"):
+    for heading in ("draws", "error %", "NLL", "ECE", "AUROC"):
         shown.add_column(heading, justify="right")
     by_method: dict[str, list[ScoreRow]] = {}
     for score in scores:
@@ -52,4 +52,4 @@ def _mean(values: Sequence[float], digits: int) -> str:
     mean = f"{np.mean(values):.{digits}f}"
     if len(values) == 1:
         return mean
-    return f"{mean} ± {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}"
+    return f"{mean} ±{np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}"
