@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3.11
 READY := $(VENV)/.ready
+PEERS := .venv-peers
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint bench docs format clean
@@ -33,11 +34,19 @@ test: lint ## The gate: lint, then all tests but the slow ones
 test-slow: $(READY) ## The slow tests
 	$(PYTEST) -m slow
 
-bench: $(READY) ## Time samplers, stores, stacks and predictions, each beside its plain counterpart
+$(PEERS)/.ready: benchmarks/peers.txt
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	@touch $@
+
+bench: $(READY) $(PEERS)/.ready ## Time everything beside its plain counterpart and beside peers; takes a while
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/stores.py
 	$(BIN)/python benchmarks/stacks.py
 	$(BIN)/python benchmarks/predictions.py
+	$(BIN)/python benchmarks/loops.py
+	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/scaling.py
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -47,4 +56,4 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff format
 
 clean: ## Remove what was made here
-	rm -rf $(VENV) site runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) site runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -72,8 +72,8 @@ def measure_memory(folder: Path) -> None:
     peaks = {}
     for draws in (10, 500):
         path = make_store(folder / f"memory-{draws}", MNIST, draws).path
-        peaks[draws] = int(subprocess.check_output([sys.executable, __file__, path]))  # noqa: S603
-    peaks[0] = int(subprocess.check_output([sys.executable, __file__, ""]))  # noqa: S603
+        peaks[draws] = int(subprocess.check_output([sys.executable, __file__, path]))
+    peaks[0] = int(subprocess.check_output([sys.executable, __file__, ""]))
     path = Path("runs/bench/prediction-memory.json")
     path.write_text(json.dumps({"peak_bytes": peaks, "ratio": peaks[500] / peaks[10]}) + "\n")
     megabytes = {draws: f"{peak / 2**20:.0f} MiB" for draws, peak in peaks.items()}

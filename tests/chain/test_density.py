@@ -105,6 +105,6 @@ def test_what_it_cannot_do_is_refused():
         run_density(target, SGLD([starts()], 0.1, num_data=1), schedule, batch_size=2)
     with pytest.raises(ValueError, match=r"num_data=5 and weight_decay=0\.2"):
         run_density(logistic, SGLD([starts()], 0.1, num_data=1), schedule, batch_size=2)
-    with pytest.raises(ValueError, match="no longer finite after step 15: lower lr"):
+    with pytest.raises(ValueError, match="no longer finite at step 15: lower lr"):
         wide = Gaussian(torch.zeros(2), torch.eye(2))
         run_density(wide, SGLD([starts()], 1e6, num_data=1), Constant(40, every=40))

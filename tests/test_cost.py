@@ -1,0 +1,137 @@
+"""What a step, a run and a prediction cost, counted in operations and files, never in seconds."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from csgmcmc import SGHMC, SGLD, Chain, Constant, DrawStore, MemoryDraws, Posterior, Tick
+from csgmcmc.models import mlp
+
+
+class Count(TorchDispatchMode):
+    """Counts the operations that reach a device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.operations[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+    @property
+    def total(self) -> int:
+        return sum(self.operations.values())
+
+
+def counted_step(optimizer: torch.optim.Optimizer) -> Count:
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            param.grad = torch.ones_like(param)
+    optimizer.step()  # makes the state
+    with Count() as count:
+        optimizer.step()
+    return count
+
+
+@pytest.mark.parametrize(("sampler", "momentum"), [(SGLD, 0.0), (SGHMC, 0.9)])
+def test_a_cold_step_takes_no_more_operations_than_torch_sgd(sampler, momentum):
+    params = list(mlp(8, 6, 4).parameters())
+    reference = torch.optim.SGD(params, 0.1, momentum=momentum, weight_decay=0.1, foreach=True)
+    own = sampler(params, 0.1, num_data=10, temperature=0.0, weight_decay=0.1, seed=0)
+    assert counted_step(own).total <= counted_step(reference).total
+
+
+def test_a_hot_step_adds_the_noise_and_one_pass():
+    params = list(mlp(8, 6, 4).parameters())
+    cold, hot = (
+        counted_step(SGHMC(params, 0.1, num_data=10, temperature=temperature, seed=0))
+        for temperature in (0.0, 1.0)
+    )
+    added = hot.operations - cold.operations
+    assert added["aten.normal_.default"] == 1  # one buffer for all parameters
+    assert added["aten._foreach_add_.List"] == 1
+    views = {name for name in added if "view" in name or "split" in name}
+    assert added.total() - sum(added[name] for name in views) == 2
+
+
+def test_a_chain_adds_one_look_at_the_loss_to_each_step():
+    """What 6 steps more cost: as much as by hand, but for reading the loss."""
+    batch = (torch.randn(10, 8), torch.randint(4, (10,)))
+
+    def by_hand(steps: int) -> Counter[str]:
+        model = mlp(8, 6, 4)
+        sampler = SGHMC(model.parameters(), 0.1, num_data=10, seed=0)
+        with Count() as count:
+            for _ in range(steps):
+                sampler.zero_grad()
+                cross_entropy(model(batch[0]), batch[1]).backward()
+                sampler.step()
+        return count.operations
+
+    def chained(steps: int) -> Counter[str]:
+        model = mlp(8, 6, 4)
+        sampler = SGHMC(model.parameters(), 0.1, num_data=10, seed=0)
+        schedule = Constant(steps, every=steps)
+        options = {"checkpoint_every": 100, "progress": False}  # whose looks at weights are rare
+        chain = Chain(model, cross_entropy, [batch] * 20, sampler, schedule, **options)
+        with Count() as count:
+            chain.run()
+        return count.operations
+
+    added = (chained(12) - chained(6)) - (by_hand(12) - by_hand(6))
+    assert added["aten._local_scalar_dense.default"] == 6
+    assert set(added) <= {"aten._local_scalar_dense.default", "aten.detach.default"}, added
+
+
+def make_draws(draws, count: int):
+    for step in range(count):
+        draws.append(mlp(8, 6, 4), Tick(step, 0, "sample", 1.0, 1.0, collect=True))
+    return draws
+
+
+def test_a_stacked_prediction_takes_as_many_operations_for_many_draws_as_for_few():
+    totals = []
+    for count in (3, 30):
+        posterior = Posterior(mlp(8, 6, 4), make_draws(MemoryDraws(), count), vectorize=True)
+        posterior.predict(torch.randn(5, 8))  # stacks them
+        with Count() as counted:
+            posterior.predict(torch.randn(5, 8))
+        totals.append(counted.total)
+    assert totals[0] == totals[1]
+
+
+def test_one_by_one_a_draw_costs_its_forward_pass_and_little_else():
+    model, inputs = mlp(8, 6, 4), torch.randn(5, 8)
+    with Count() as plain, torch.inference_mode():
+        model(inputs)
+    totals = []
+    for count in (3, 13):
+        posterior = Posterior(model, make_draws(MemoryDraws(), count), vectorize=False)
+        posterior.predict(inputs)
+        with Count() as counted:
+            posterior.predict(inputs)
+        totals.append(counted.total)
+    assert (totals[1] - totals[0]) / 10 <= plain.total + 6  # the weights' places, and a detach
+
+
+def test_opening_a_store_reads_no_draw(tmp_path, monkeypatch):
+    make_draws(DrawStore(tmp_path), 5)
+    opened = []
+    original = Path.open
+
+    def spy(path: Path, *args, **kwargs):
+        opened.append(path)
+        return original(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", spy)
+    store = DrawStore(tmp_path)
+    assert not [path for path in opened if path.suffix == ".safetensors"]
+    store[2].tensors()
+    assert [path.name for path in opened if path.suffix == ".safetensors"] == [
+        "0000-000000002.safetensors"
+    ] * 2  # once to check it, once to map it
