@@ -76,15 +76,57 @@ def blackjax_mixture(chains: int, steps: int) -> Callable[[], float]:
     return run
 
 
-PEERS: dict[str, Callable[[], Callable[[], float]]] = {
+def blackjax_logistic(path: str, steps: int) -> Callable[[], float]:
+    """SGLD of blackjax in a scan: logistic regression, 64 chains that share batches of 32."""
+    import blackjax  # noqa: PLC0415
+    import jax  # noqa: PLC0415
+    import jax.numpy as jnp  # noqa: PLC0415
+    import numpy as np  # noqa: PLC0415
+
+    data = np.load(f"{path}/data.npz")
+    features, labels = jnp.array(data["features"]), jnp.array(data["labels"])
+    step_size = float(data["lr"]) / len(features)
+
+    def log_density(theta, batch):
+        x, y = batch
+        logits = x @ theta
+        likelihood = (y * logits - jax.nn.softplus(logits)).mean() * len(features)
+        return likelihood - (theta**2).sum() / 2
+
+    sgld = blackjax.sgld(jax.vmap(jax.grad(log_density), in_axes=(0, None)))
+
+    @jax.jit
+    def scan(key, points):
+        def one(points, key):
+            rows = jax.random.randint(key, (32,), 0, len(features))
+            points = sgld.step(key, points, (features[rows], labels[rows]), step_size)
+            return points, points
+
+        return jax.lax.scan(one, points, jax.random.split(key, steps))
+
+    key = jax.random.key(0)
+    points = jnp.zeros((64, features.shape[1]))
+
+    def run() -> float:
+        began = time.perf_counter()
+        _, draws = jax.block_until_ready(scan(key, points))
+        elapsed = time.perf_counter() - began
+        np.save(f"{path}/draws.npy", np.asarray(draws))
+        return elapsed / steps
+
+    return run
+
+
+PEERS: dict[str, Callable[..., Callable[[], float]]] = {
     "posteriors-sghmc": posteriors_sghmc,
     "blackjax-mixture-40": lambda: blackjax_mixture(40, 5000),
     "blackjax-mixture-4096": lambda: blackjax_mixture(4096, 300),
+    "blackjax-logistic": lambda path: blackjax_logistic(path, 2000),
 }
 
 
-def main(name: str) -> None:
-    run = PEERS[name]()
+def main(name: str, *arguments: str) -> None:
+    run = PEERS[name](*arguments)
     run()  # compiles
     for _ in sys.stdin:
         sys.stdout.write(f"{run()}\n")
@@ -92,4 +134,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

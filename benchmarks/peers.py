@@ -6,18 +6,24 @@ The peers run in an environment of their own, `.venv-peers`, and answer requests
 Writes runs/bench/peers.json.
 """
 
+import json
 import subprocess
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
+from rich.console import Console
 from timing import Case, report
 from torch.nn.functional import cross_entropy
 
-from csgmcmc import SGHMC, SGLD, Cyclical
+from csgmcmc import SGHMC, SGLD, Constant, Cyclical
 from csgmcmc.chain import run_density
+from csgmcmc.diagnostics import effective_sample_size
 from csgmcmc.models import mlp
-from csgmcmc.targets import Mixture25
+from csgmcmc.targets import LogisticRegression, Mixture25
 
 HERE = Path(__file__).parent
 PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"
@@ -26,9 +32,9 @@ PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"
 class Peer:
     """A process that runs one peer when it is asked to."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, *arguments: str) -> None:
         self._process = subprocess.Popen(
-            [PYTHON, HERE / "peer_worker.py", name],
+            [PYTHON, HERE / "peer_worker.py", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -36,12 +42,16 @@ class Peer:
         )
         self()  # it has compiled
 
-    def __call__(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: PT018
+    def __call__(self) -> float:
+        """Seconds a step, as the peer has measured them."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
-        if not self._process.stdout.readline():
+        answer = self._process.stdout.readline()
+        if not answer:
             raise RuntimeError("the peer has stopped")
+        return float(answer)
 
 
 def training_steps(optimizer_of: Callable[..., torch.optim.Optimizer]) -> Callable[[], None]:
@@ -73,6 +83,50 @@ def mixture(chains: int, steps: int, *, threads: int, compiled: bool) -> Callabl
         torch.set_num_threads(before)
 
     return work
+
+
+def compare_logistic(folder: Path, rounds: int = 15) -> None:
+    """Least effective sample size a second, of 64 chains of SGLD that share batches of 32."""
+    steps, lr = 2000, 0.1
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(1000, 25)).astype(np.float32)
+    labels = (features @ generator.normal(size=25) + generator.logistic(size=1000) > 0).astype(
+        np.float32
+    )
+    np.savez(folder / "data.npz", features=features, labels=labels, lr=lr)
+    peer = Peer("blackjax-logistic", str(folder))
+    target = LogisticRegression(torch.as_tensor(features), torch.as_tensor(labels))
+    draws = torch.empty(0)
+
+    def ours() -> float:
+        nonlocal draws
+        points = torch.zeros(64, 25)
+        sampler = SGLD([points], lr, num_data=1000, weight_decay=target.weight_decay, seed=0)
+        began = time.perf_counter()
+        draws = run_density(target, sampler, Constant(steps, every=1), batch_size=32, compile=True)
+        return (time.perf_counter() - began) / steps
+
+    torch.set_num_threads(1)
+    ours()  # compiles
+    times = [(ours(), peer()) for _ in range(rounds)]
+    half = steps // 2  # the first half is burn-in
+    least = [
+        float(effective_sample_size(path[half:].swapaxes(0, 1), kind="mean").min())
+        for path in (draws.numpy(), np.load(folder / "draws.npy"))
+    ]
+    ratios = np.array([(least[0] / own) / (least[1] / other) for own, other in times])
+    resampled = generator.choice(ratios, (2000, rounds))
+    low, high = np.percentile(np.median(resampled, axis=1), [2.5, 97.5])
+    own, other = np.median(times, axis=0)
+    result = {
+        "microseconds": {"csgmcmc, compiled": 1e6 * own, "blackjax in a scan": 1e6 * other},
+        "least ESS of 64000 draws": {"csgmcmc": least[0], "blackjax": least[1]},
+        "ESS a second, ratio": float(np.median(ratios)),
+        "interval": [float(low), float(high)],
+    }
+    path = Path("runs/bench/peers-logistic.json")
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    Console().print_json(data=result)
 
 
 def main() -> None:
@@ -110,6 +164,8 @@ def main() -> None:
         ),
     ]
     report("peers", cases)
+    with tempfile.TemporaryDirectory() as folder:
+        compare_logistic(Path(folder))
 
 
 if __name__ == "__main__":

@@ -23,13 +23,12 @@ class Moments:
         """Add values of shape (draws, ...), each with its weight; the weights are not all 0."""
         weight = weights.sum().item()
         mean = weighted(weights, values) / weight
-        offset = mean - self._mean
-        total = self._weight + weight
-        self._squares = (
-            self._squares
-            + weighted(weights, (values - mean).square())
-            + offset.square() * (self._weight * weight / total)
-        )
+        squares = weighted(weights, (values - mean).square())
+        if self._weight == 0:
+            self._weight, self._mean, self._squares = weight, mean, squares
+            return
+        offset, total = mean - self._mean, self._weight + weight
+        self._squares = self._squares + squares + offset.square() * (self._weight * weight / total)
         self._mean = self._mean + offset * (weight / total)
         self._weight = total
 
@@ -176,7 +175,7 @@ def aligned(weights: Tensor, values: Tensor) -> Tensor:
 
 def weighted(weights: Tensor, values: Tensor) -> Tensor:
     """The weighted sum over draws."""
-    return torch.tensordot(weights, values, dims=1)
+    return (weights @ values.flatten(1)).view(values.shape[1:])
 
 
 def gaussian_entropy(variance: Tensor) -> Tensor:

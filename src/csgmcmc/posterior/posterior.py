@@ -111,7 +111,8 @@ class Posterior:
         weights = torch.as_tensor(self.weights, device=self._members.device)
 
         def take(numbers: list[int], batch: int, outputs: Any) -> None:
-            averages[batch].add(weights[numbers], outputs, keep_members)
+            chosen = weights if len(numbers) == len(weights) else weights[numbers]
+            averages[batch].add(chosen, outputs, keep_members)
             bar.advance(len(numbers))
 
         counting = None if keep_members else np.flatnonzero(self.weights).tolist()
