@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from csgmcmc.draws import Draw
 from csgmcmc.posterior.batches import bytes_of, moved, tensors_of_tree
+from csgmcmc.posterior.sequential import evaluate_perceptron, is_perceptron
 
 Forward = Callable[[Callable[..., Any], Any], Any]
 """From a model and inputs to outputs."""
@@ -67,6 +68,7 @@ class Members:
         self._vectorize = vectorize
         self._faster: dict[Any, bool] = {}  # by the shape of the inputs: is the stack?
         self._stack_size = max(1, STACK_BYTES // max(bytes_of(self._places), 1))
+        self._perceptron = is_perceptron(self._slot)
         self._all_fit = len(self.draws) <= self._stack_size
         self._whole_stack: dict[str, Tensor] | None = None
         self._held: dict[int, dict[str, Tensor]] = {}
@@ -129,6 +131,9 @@ class Members:
                 yield numbers, place, self._vmapped(weights, batch)
 
     def _vmapped(self, weights: dict[str, Tensor], batch: Any) -> Any:
+        if self._perceptron and isinstance(batch, Tensor) and batch.ndim == 2:
+            return self.run(lambda inputs: evaluate_perceptron(self._slot, weights, inputs), batch)
+
         def one(tensors: dict[str, Tensor], inputs: Any) -> Any:
             def model(*args: Any, **kwargs: Any) -> Any:
                 return functional_call(self._slot, tensors, args, kwargs, tie_weights=False)

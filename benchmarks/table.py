@@ -1,0 +1,73 @@
+"""The table of docs/performance.md, from what the benchmarks have written to runs/bench.
+
+make bench
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+BENCH = Path("runs/bench")
+
+# File, case, ours, against, what is to be reached.
+ROWS = [
+    ("steps", "forward, backward", "SGHMC, T = 0", "torch SGD", 1.02),
+    ("loops", "ResNet-20", "SGHMC, T = 0", "torch SGD", 1.02),
+    ("steps", "forward, backward", "SGHMC, T = 1", "torch SGD", 1.6),
+    ("peers", "20 steps of SGHMC", "csgmcmc", "posteriors", 0.5),
+    ("loops", "ResNet-20", "SGHMC, T = 1", "torch SGD", 1.03),
+    ("loops", "784-400-400-10", "cSGHMC by hand", "torch SGD", 1.15),
+    ("loops", "64-64-10", "Chain", "by hand", 1.03),
+    ("peers", "40 chains", "csgmcmc, compiled", "blackjax", 2.0),
+    ("peers", "4096 chains", "csgmcmc, compiled", "blackjax", 1.0),
+    ("predictions", "784-400-400-10, batch 100, 10", "as measured", "plain forwards", 1.1),
+    ("predictions", "784-400-400-10, batch 100, 50", "as measured", "plain forwards", 1.1),
+    ("predictions", "784-400-400-10, batch 1000, 10", "as measured", "plain forwards", 1.1),
+    ("predictions", "64-64-10, batch 1, 50", "as measured", "plain forwards", 0.25),
+    ("stores", "append a draw of 11M", "DrawStore.append", "save_file", 1.2),
+    ("stores", "open a store", "DrawStore(path)", "reading all", 0.02),
+]
+
+
+def load(name: str) -> dict[str, Any]:
+    return json.loads((BENCH / f"{name}.json").read_text())
+
+
+def row(file: str, case: str, ours: str, against: str, wanted: float) -> str:
+    results = [one for one in load(file)["results"] if case in one["case"]]
+    own = next(one for one in results if ours in one["what"] and against not in one["what"])
+    other = next(one for one in results if against in one["what"])
+    times = f"{own['microseconds']:.0f} µs | {other['microseconds']:.0f} µs"
+    ratio = f"{own['ratio']:.3f} ({own['interval'][0]:.3f} to {own['interval'][1]:.3f})"
+    reached = "yes" if own["ratio"] <= wanted else "**no**"
+    name = f"{own['case']}: {own['what']}"
+    return f"| {name} | {other['what']} | {times} | {ratio} | ≤ {wanted:g} | {reached} |"
+
+
+def main() -> None:
+    lines = [
+        "| what | against | ours | theirs | ratio (95% interval) | wanted | reached |",
+        "|---|---|---|---|---|---|---|",
+        *[row(*one) for one in ROWS],
+    ]
+    memory = load("prediction-memory")
+    peaks = {draws: f"{peak / 2**20:.0f} MiB" for draws, peak in memory["peak_bytes"].items()}
+    lines.append(
+        f"| peak memory of prediction, 500 draws | 10 draws | {peaks['500']} | {peaks['10']} | "
+        f"{memory['ratio']:.3f} | ≤ 1.1 | {'yes' if memory['ratio'] <= 1.1 else '**no**'} |"
+    )
+    logistic = load("peers-logistic")
+    ours, theirs = logistic["microseconds"].values()
+    low, high = logistic["interval"]
+    ratio = logistic["ESS a second, ratio"]
+    lines.append(
+        "| logistic regression, 64 chains, batch 32: least ESS a second | blackjax in a scan | "
+        f"{ours:.0f} µs a step | {theirs:.0f} µs a step | {ratio:.2f} ({low:.2f} to {high:.2f}) | "
+        f"≥ 1 | {'yes' if ratio >= 1 else '**no**'} |"
+    )
+    machine = ", ".join(f"{name} {value}" for name, value in load("steps")["machine"].items())
+    Path(BENCH / "table.md").write_text("\n".join([*lines, "", machine, ""]))
+
+
+if __name__ == "__main__":
+    main()
