@@ -1,5 +1,8 @@
 """The verdicts of `Posterior.check` on posteriors whose faults are known."""
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,27 +10,24 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import SGHMC, SGLD, Chain, Cyclical, MemoryDraws, Posterior, Tick
+from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, Posterior
 from csgmcmc.posterior import Gaussian
+from csgmcmc.posterior.likelihoods import Categorical
+from tests.posterior.support import Table, tick
 
 POINTS, CLASSES = 2000, 4
 
 
-class Table(nn.Module):
-    """Logits by the number of the point: any prediction can be made."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(logits)
-
-    def forward(self, numbers: Tensor) -> Tensor:
-        return self.logits[numbers]
+@pytest.fixture
+def quick(monkeypatch):
+    """What chance allows, from fewer repetitions: where the answer is far from it."""
+    monkeypatch.setattr("csgmcmc.posterior.check.REPEATS", 20)
 
 
-def posterior_of(tables, cycles, **options):
+def posterior_of(tables, cycles, chains=None, **options):
     draws = MemoryDraws()
     for step, (table, cycle) in enumerate(zip(tables, cycles, strict=True)):
-        draws.append(Table(table), Tick(step, cycle, "sample", 1.0, 1.0, collect=True))
+        draws.append(Table(table), tick(step, cycle), chain=chains[step] if chains else 0)
     return Posterior(Table(tables[0]), draws, **options)
 
 
@@ -51,14 +51,14 @@ def noisy(logits, draws, scale, seed=1):
 
 def test_honest_forecasts_are_calibrated_and_sharpened_or_blunted_ones_are_not(capsys):
     logits, labels = truth()
-    honest = posterior_of(noisy(logits, 8, 0.01), [0] * 4 + [1] * 4).check(loader_of(labels))
+    honest = posterior_of(noisy(logits, 6, 0.01), [0] * 3 + [1] * 3).check(loader_of(labels))
     assert honest.calibrated.holds
     assert honest.numbers["ece"] < honest.numbers["ece_by_chance"] < 0.05
-    sure = posterior_of(noisy(2 * logits, 8, 0.01), [0] * 8).check(loader_of(labels))
+    sure = posterior_of(noisy(2 * logits, 6, 0.01), [0] * 6).check(loader_of(labels))
     assert sure.calibrated.holds is False
     assert "overconfident" in sure.calibrated.words
     assert any("less sure" in advice for advice in sure.advice)
-    modest = posterior_of(noisy(0.4 * logits, 8, 0.01), [0] * 8).check(loader_of(labels))
+    modest = posterior_of(noisy(0.4 * logits, 6, 0.01), [0] * 6).check(loader_of(labels))
     assert "underconfident" in modest.calibrated.words
     assert "calibrated  no: calibration error" in capsys.readouterr().out
 
@@ -73,12 +73,13 @@ def test_honest_forecasts_are_seldom_called_dishonest():
     assert failed < 5
 
 
-def test_draws_of_one_law_mix_and_cycles_of_their_own_do_not():
+def test_draws_of_one_law_mix_and_cycles_of_their_own_do_not(quick):
     logits, labels = truth()
     cycles = [0] * 20 + [1] * 20
     mixed = posterior_of(noisy(logits, 40, 0.3), cycles).check(loader_of(labels))
     assert mixed.mixing.holds
     assert mixed.numbers["ess"] > 20
+    assert f"ESS {mixed.numbers['ess']:.0f} of 40 draws" in mixed.mixing.words
     within, between = (
         mixed.numbers[f"disagreement_{where}_cycles"] for where in ("within", "between")
     )
@@ -98,11 +99,11 @@ def test_draws_of_one_law_mix_and_cycles_of_their_own_do_not():
 
 def test_an_average_is_compared_with_its_best_draw():
     logits, labels = truth()
-    diverse = posterior_of(noisy(logits, 8, 1.0), [0] * 8).check(loader_of(labels))
+    diverse = posterior_of(noisy(logits, 6, 1.0), [0] * 6).check(loader_of(labels))
     assert diverse.better.holds
     assert diverse.numbers["nll"] < diverse.numbers["nll_best_draw"]
-    spoiled = [*noisy(logits, 4, 0.01), *noisy(torch.zeros_like(logits), 4, 3.0)]
-    worse = posterior_of(spoiled, [0] * 8).check(loader_of(labels))
+    spoiled = [*noisy(logits, 3, 0.01), *noisy(torch.zeros_like(logits), 3, 3.0)]
+    worse = posterior_of(spoiled, [0] * 6).check(loader_of(labels))
     assert worse.better.holds is False
     alone = posterior_of([logits], [0]).check(loader_of(labels))
     assert alone.better.holds is None
@@ -112,8 +113,8 @@ def test_labels_of_yes_and_no():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(POINTS, 3, generator=generator)
     labels = torch.bernoulli(logits.sigmoid(), generator=generator)
-    tables = noisy(logits, 8, 0.01)
-    found = posterior_of(tables, [0] * 4 + [1] * 4, likelihood="bernoulli")
+    tables = noisy(logits, 6, 0.01)
+    found = posterior_of(tables, [0] * 6, likelihood="bernoulli")
     checked = found.check(loader_of(labels))
     assert checked.calibrated.holds
     wrong = ((logits > 0).float() != labels).float().mean().item()
@@ -124,9 +125,9 @@ def test_regression_by_the_coverage_of_its_intervals():
     generator = torch.Generator().manual_seed(0)
     means = torch.randn(POINTS, 1, generator=generator)
     targets = means + 0.5 * torch.randn(POINTS, 1, generator=generator)
-    tables = noisy(means, 8, 0.05)
+    tables = noisy(means, 6, 0.05)
     for variance, holds, words in ((0.25, True, ""), (0.1, False, "narrow"), (0.5, False, "wide")):
-        posterior = posterior_of(tables, [0] * 4 + [1] * 4, likelihood=Gaussian(variance))
+        posterior = posterior_of(tables, [0] * 6, likelihood=Gaussian(variance))
         found = posterior.check(loader_of(targets))
         assert found.calibrated.holds is holds
         assert any(words in advice for advice in found.advice) or holds
@@ -154,7 +155,7 @@ def checked(tiny, sampler_type, schedule, **options):
     return posterior.check(DataLoader(data, batch_size=100), chain=chain)
 
 
-def test_a_sampler_samples_and_a_snapshot_ensemble_is_told_from_it(tiny):
+def test_a_sampler_samples_and_a_snapshot_ensemble_is_told_from_it(tiny, quick):
     long = Cyclical(4000, cycles=2, exploration=0.2, samples_per_cycle=10)
     sampled = checked(tiny, SGLD, long, lr=0.05, weight_decay=0.01)
     assert sampled.sampling.holds, sampled.sampling.words
@@ -185,3 +186,343 @@ def test_a_loader_without_targets_is_refused():
     logits, _ = truth()
     with pytest.raises(ValueError, match="pairs of inputs and targets"):
         posterior_of([logits], [0]).check(DataLoader(TensorDataset(torch.arange(9))))
+
+
+# Mixing
+
+
+def few_points(shift, groups, draws, seed):
+    """Draws around three points whose groups are `shift` of their standard deviations apart."""
+    generator = torch.Generator().manual_seed(seed)
+    tables = torch.randn(groups * draws, 3, 2, generator=generator)
+    numbers = [group for group in range(groups) for _ in range(draws)]
+    tables[:, :, 0] += shift * torch.tensor(numbers)[:, None]
+    return list(0.3 * tables), numbers
+
+
+SHAPES = [(2, 6), (4, 6), (4, 10)]
+
+
+def test_independent_draws_are_seldom_called_unmixed():
+    """At a level of 0.99, of 24 posteriors 4 or more fail with probability 0.0001."""
+    labels, failed = torch.zeros(3, dtype=torch.long), []
+    for groups, draws in SHAPES:
+        for seed in range(8):
+            found = posterior_of(*few_points(0.0, groups, draws, seed)).check(loader_of(labels))
+            failed.append(not found.mixing.holds)
+            assert found.numbers["r_hat_by_chance"] > 1.0
+    assert len(failed) == 24
+    assert sum(failed) < 4
+
+
+@pytest.mark.parametrize(("groups", "draws"), [(2, 6), (4, 6), (4, 10)])
+def test_cycles_that_are_apart_do_not_mix(groups, draws):
+    labels = torch.zeros(3, dtype=torch.long)
+    found = posterior_of(*few_points(6.0, groups, draws, seed=0)).check(loader_of(labels))
+    assert found.mixing.holds is False
+    assert "the cycles predict differently" in "".join(found.advice)
+
+
+def test_chains_are_compared_where_there_are_several_and_halves_of_one_cycle(quick):
+    labels = torch.zeros(3, dtype=torch.long)
+    tables, groups = few_points(6.0, 2, 10, seed=0)
+    cycles = [0] * 5 + [1] * 5
+    chains = posterior_of(tables, 2 * cycles, chains=groups).check(loader_of(labels))
+    assert chains.mixing.holds is False
+    assert "R-hat of predictions between chains" in chains.mixing.words
+    assert "the chains predict differently" in "".join(chains.advice)
+    halves = posterior_of(tables, [3] * 20).check(loader_of(labels))
+    assert halves.mixing.holds is False
+    assert "R-hat of predictions between halves" in halves.mixing.words
+    # The same draws with those of both kinds in each chain, whose cycles are apart.
+    swapped = [one for pair in zip(tables[:10], tables[10:], strict=True) for one in pair]
+    cycles = [number % 2 for number in range(20)]
+    mixed = posterior_of(swapped, cycles, chains=groups).check(loader_of(labels))
+    assert mixed.mixing.holds
+    assert mixed.numbers["r_hat"] < mixed.numbers["r_hat_by_chance"]
+
+
+def test_draws_that_are_all_the_same_mix(quick):
+    logits, labels = truth()
+    same = posterior_of([logits[:20]] * 12, [0] * 6 + [1] * 6).check(loader_of(labels[:20]))
+    assert same.mixing.holds
+    assert same.numbers["r_hat"] == 1.0
+
+
+# Scores and calibration
+
+
+def test_weights_count_in_the_scores():
+    tables = [torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([[math.log(4.0), 0.0]])]
+    labels = torch.tensor([0])  # of probability 1/4 and 4/5
+    for weights, mixed in (("uniform", 0.525), ([3.0, 1.0], 0.3875), ([0.0, 2.0], 0.8)):
+        found = posterior_of(tables, [0, 1], weights=weights).check(loader_of(labels))
+        assert found.numbers["nll"] == pytest.approx(-math.log(mixed), rel=1e-6)
+        assert found.numbers["brier"] == pytest.approx(2 * (1 - mixed) ** 2, rel=1e-5)
+        assert found.numbers["nll_best_draw"] == pytest.approx(-math.log(0.8), rel=1e-6)
+        each = -(math.log(0.25) + math.log(0.8)) / 2
+        assert found.numbers["nll_mean_of_draws"] == pytest.approx(each, rel=1e-6)
+        assert found.better.holds is False
+
+
+def test_a_wrong_class_that_is_all_but_excluded_has_a_finite_score():
+    tables = [torch.tensor([[0.0, 120.0]]), torch.tensor([[0.0, 121.0]])]
+    found = posterior_of(tables, [0, 1]).check(loader_of(torch.tensor([0])))
+    exact = -(math.log(0.5) + np.logaddexp(-120.0, -121.0))
+    assert found.numbers["nll"] == pytest.approx(exact, rel=1e-6)
+    assert found.numbers["nll_best_draw"] == pytest.approx(120.0)
+
+
+def test_sure_and_right_but_not_as_sure_as_it_is_right():
+    sure = torch.log(torch.tensor([[0.9, 0.1]])).expand(400, 2)
+    right = posterior_of([sure, sure], [0, 1])
+    found = right.check(loader_of(torch.zeros(400, dtype=torch.long)))
+    assert found.calibrated.holds is False
+    assert "; underconfident" in found.calibrated.words
+    assert any("makes it surer" in advice for advice in found.advice)
+    assert found.numbers["ece"] == pytest.approx(0.1, abs=1e-6)
+    wrong = torch.zeros(400, dtype=torch.long)
+    wrong[:80] = 1  # of 20%, where 10% would be honest
+    found = right.check(loader_of(wrong))
+    assert "; overconfident" in found.calibrated.words
+    assert found.numbers["error"] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("ignored", [-100, 3])
+def test_labels_that_do_not_count(ignored):
+    logits, labels = truth()
+    some = labels.clone()
+    some[1::2] = ignored
+    kept = some != ignored
+    likelihood = Categorical(ignore_index=ignored)
+    posterior = posterior_of([logits, 0.9 * logits], [0, 1], likelihood=likelihood)
+    found = posterior.check(loader_of(some))
+    among = posterior_of([logits[kept], (0.9 * logits)[kept]], [0, 1])
+    alone = among.check(loader_of(some[kept]))
+    for name in ("error", "brier", "ece", "ece_by_chance", "disagreement_between_cycles"):
+        assert found.numbers[name] == pytest.approx(alone.numbers[name], rel=1e-6), name
+    assert alone.numbers["error"] > 0.1
+    assert found.calibrated.holds is alone.calibrated.holds
+
+
+def test_an_honest_mixture_of_two_far_apart_members_is_calibrated():
+    """Its intervals are those of the mixture, not of a Gaussian as wide as both together."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.tensor([-5.0, 5.0])
+    chosen = torch.randint(2, (POINTS,), generator=generator)
+    targets = (centres[chosen] + 0.1 * torch.randn(POINTS, generator=generator))[:, None]
+    tables = [centre.expand(POINTS, 1) for centre in centres]
+    found = posterior_of(tables, [0, 1], likelihood=Gaussian(0.01)).check(loader_of(targets))
+    assert found.calibrated.holds
+    inside = (targets[:, 0] - centres[chosen]).double() / 0.1
+    ranks = chosen / 2 + torch.special.ndtr(inside) / 2
+    exact = ((ranks >= 0.05) & (ranks <= 0.95)).double().mean().item()
+    assert found.numbers["coverage_90"] == pytest.approx(exact)
+    lopsided = posterior_of(tables, [0, 1], weights=[9, 1], likelihood=Gaussian(0.01))
+    ranks = 0.9 * torch.where(chosen == 1, 1.0, torch.special.ndtr(inside))
+    ranks += 0.1 * torch.where(chosen == 1, torch.special.ndtr(inside), 0.0)
+    exact = ((ranks >= 0.05) & (ranks <= 0.95)).double().mean().item()
+    found = lopsided.check(loader_of(targets))
+    assert found.numbers["coverage_90"] == pytest.approx(exact)
+    assert found.calibrated.holds is False
+
+
+def test_outputs_of_one_point_are_not_points_of_their_own():
+    """40 points of 50 outputs that are off together: as likely by chance as 40 numbers are."""
+    targets = torch.linspace(0.02, 0.98, 40).logit().mul(0.4)[:, None]
+    targets[:5] = 9.0  # one in eight is outside: too many of 2000, but not of 40
+    table = torch.zeros(40, 50)
+    found = posterior_of([table, table], [0, 1], likelihood=Gaussian(1.0))
+    checked = found.check(loader_of(targets.expand(40, 50)))
+    assert checked.numbers["coverage_90"] == pytest.approx(35 / 40)
+    assert checked.calibrated.holds
+
+
+@pytest.mark.parametrize("kind", ["regression", "classes"])
+def test_a_loader_may_be_an_iterator(kind):
+    logits, labels = truth()
+    options = {}
+    if kind == "regression":
+        labels, options = logits + 0.1, {"likelihood": Gaussian(1.0)}
+    posterior = posterior_of(noisy(logits, 3, 0.1), [0, 0, 1], **options)
+    once = posterior.check(iter(loader_of(labels)))
+    again = posterior.check(loader_of(labels))
+    assert once.numbers == again.numbers
+
+
+def test_copies_of_one_draw_are_no_better_than_it(quick):
+    logits, labels = truth()
+    found = [
+        posterior_of([logits[:20]] * copies, [0] * copies).check(loader_of(labels[:20]))
+        for copies in (8, 9, 10, 11)
+    ]
+    assert not any(one.better.holds for one in found)
+
+
+# Sampling
+
+
+class Layers(nn.Module):
+    """Unknown means of data with noise of variance 1, in layers."""
+
+    def __init__(self, sizes) -> None:
+        super().__init__()
+        self.layers = nn.ParameterList([nn.Parameter(torch.zeros(size)) for size in sizes])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.cat(list(self.layers)).expand(len(inputs), -1)
+
+
+def half_square(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (targets - outputs).square().sum(1).mean() / 2
+
+
+def judged(
+    heats=(1.0, 1.0),
+    sizes=(300, 100),
+    *,
+    batch_size=25,
+    sampler_type: type = SGLD,
+    schedule=None,
+    count=7,
+    lrs=None,
+    data=None,
+    **options,
+):
+    """A check of exact draws of a posterior at temperatures of its layers, in a chain's name."""
+    generator = torch.Generator().manual_seed(0)
+    targets = 3 + torch.randn(50, sum(sizes), generator=generator)
+    model, draws = Layers(sizes), MemoryDraws()
+    for step in range(count):
+        for layer, mean, heat in zip(
+            model.layers, targets.mean(0).split(sizes), heats, strict=True
+        ):
+            noise = torch.randn(len(mean), generator=generator)
+            layer.data = mean + (heat / 50) ** 0.5 * noise
+        draws.append(model, tick(step, cycle=step // 3))
+    pairs = TensorDataset(torch.zeros(50, 1), targets)
+    data = DataLoader(pairs, batch_size) if data is None else data
+    options = {"lr": 0.01, "num_data": 50, "seed": 0, **options}
+    groups = [{"params": [layer]} for layer in model.layers]
+    for group, lr in zip(groups, lrs or [], strict=False):
+        group["lr"] = lr
+    sampler = sampler_type(groups, **options)
+    schedule = Constant(20) if schedule is None else schedule
+    chain = Chain(model, half_square, data, sampler, schedule, progress=False)
+    held_out = DataLoader(pairs, 50)
+    return Posterior(model, draws, likelihood=Gaussian(1.0)).check(held_out, chain=chain), targets
+
+
+def test_a_temperature_alone_may_be_wrong():
+    right, _ = judged()
+    assert right.sampling.holds
+    assert right.numbers["share_too_hot"] == right.numbers["share_too_cold"] == 0
+    assert not any("draws have not" in advice or "hotter" in advice for advice in right.advice)
+    for heat, way, remedy in ((4.0, "hot", "are hotter than"), (0.2, "cold", "not spread out")):
+        found, _ = judged(heats=(heat, heat))
+        assert found.sampling.holds is False
+        assert found.numbers["noise_ratio"] > 1
+        assert found.numbers[f"share_too_{way}"] == 1
+        assert found.sampling.words.endswith(f"; too {way}: layers.0, layers.1")
+        assert any(remedy in advice for advice in found.advice)
+    # A little off, less than a factor of two, is found but not blamed.
+    for heat in (1.5, 0.7):
+        found, _ = judged(heats=(heat, heat))
+        first = found.parameters["layers.0"].temperature
+        assert first is not None
+        assert first.verdict != "as it should be"
+        assert found.sampling.holds
+
+
+def test_layers_weigh_by_their_size():
+    most, _ = judged(heats=(4.0, 1.0))
+    assert most.numbers["share_too_hot"] == 0.75
+    assert most.sampling.holds is False
+    least, _ = judged(heats=(1.0, 4.0))
+    assert least.numbers["share_too_hot"] == 0.25
+    assert least.sampling.holds
+    assert least.sampling.words.endswith("; too hot: layers.1")
+    assert not any("hotter" in advice for advice in least.advice)
+    half, _ = judged(heats=(4.0, 1.0), sizes=(200, 200))
+    assert half.sampling.holds
+    both, _ = judged(heats=(4.0, 0.2), sizes=(200, 200))
+    assert both.sampling.holds is False
+    many, _ = judged(heats=[4.0] * 6, sizes=[100] * 6)
+    assert many.sampling.words.endswith("layers.0, layers.1, layers.2, layers.3 and 2 more")
+
+
+def test_the_noise_ratio_is_that_of_all_weights():
+    found, targets = judged(lrs=[0.01, 0.05], temperature=1.0)
+    means = torch.stack([batch.mean(0) for batch in targets.double().split(25)])
+    variances = [part.mean().item() for part in means.var(0).split((300, 100))]
+    injected = 300 * 2 * 0.01 / 50 + 100 * 2 * 0.05 / 50
+    minibatch = 300 * 0.01**2 * variances[0] + 100 * 0.05**2 * variances[1]
+    assert found.numbers["noise_ratio"] == pytest.approx(injected / minibatch, rel=1e-4)
+    words = f"injected noise is {injected / minibatch:.2g} times that of the minibatches"
+    assert found.sampling.words == words
+
+
+def test_noise_of_minibatches_is_blamed_by_how_hot_it_makes_the_chain():
+    # Batches of one: their gradient's variance is 1 and the chain's heat T + lr * N / 2.
+    hot, _ = judged(batch_size=1, lr=1.0)
+    assert hot.sampling.holds is False
+    assert hot.numbers["noise_ratio"] == pytest.approx(0.04, rel=0.1)
+    assert any("heats the chain to a temperature of up to 2" in one for one in hot.advice)
+    assert not any("snapshot" in one for one in hot.advice)
+    cold, _ = judged(batch_size=1, lr=0.01, temperature=1e-3, heats=(1e-3, 1e-3))
+    assert cold.sampling.holds is False
+    assert cold.numbers["noise_ratio"] == pytest.approx(0.004, rel=0.1)
+    assert any("snapshot ensemble" in one for one in cold.advice)
+    assert not any("heats the chain" in one for one in cold.advice)
+    # Nor is a remedy given for a temperature that the minibatches made.
+    heated, _ = judged(batch_size=1, lr=0.01, temperature=1e-3, heats=(0.25, 0.25))
+    assert not any("the draws are hotter" in one for one in heated.advice)
+
+
+def test_a_temperature_may_be_low_by_its_schedule():
+    schedule = Constant(20, temperature_scale=1e-3)
+    cold, _ = judged(batch_size=1, lr=0.01, schedule=schedule, heats=(1e-3, 1e-3))
+    assert cold.numbers["noise_ratio"] == pytest.approx(0.004, rel=0.1)
+    assert any("snapshot ensemble" in one for one in cold.advice)
+
+
+def test_a_thermostat_is_not_blamed_for_noise_that_it_makes_up_for():
+    found, _ = judged(batch_size=1, lr=1.0, sampler_type=SGNHT)
+    assert found.numbers["noise_ratio"] < 0.1
+    assert found.sampling.holds
+    assert not any("minibatches" in advice for advice in found.advice)
+    hot, _ = judged(heats=(9.0, 9.0), batch_size=1, lr=1.0, sampler_type=SGNHT)
+    assert hot.sampling.holds is False
+
+
+def test_one_full_batch_or_one_draw():
+    full, _ = judged(batch_size=50)
+    assert full.numbers["noise_ratio"] == math.inf
+    assert full.sampling.holds
+    alone, _ = judged(count=1)
+    assert alone.sampling.holds is None
+    assert alone.sampling.words.endswith("a temperature needs at least 2 draws")
+    assert alone.numbers["noise_ratio"] > 1
+
+
+def test_what_did_not_sample_is_told_from_what_cannot_be_known():
+    cases: list[dict[str, Any]] = [
+        {"sampler_type": lambda groups, lr, **_: torch.optim.SGD(groups, lr)},
+        {"schedule": Constant(20, temperature_scale=0.0)},
+        {"temperature": 0.0},
+    ]
+    for options in cases:
+        found, _ = judged(**options)
+        assert found.sampling.holds is False
+        assert "optimised weights" in found.sampling.words
+        assert found.parameters == {}
+    spent, _ = judged(data=iter(()))
+    assert spent.sampling.holds is None
+    assert "used up" in spent.sampling.words
+    assert "noise_ratio" not in spent.numbers
+
+
+def test_a_chain_that_is_none_is_refused():
+    logits, labels = truth()
+    with pytest.raises(ValueError, match="chain must be a Chain, got 'cifar'"):
+        posterior_of([logits], [0]).check(loader_of(labels), chain="cifar")  # pyright: ignore[reportArgumentType]

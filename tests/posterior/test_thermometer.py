@@ -1,13 +1,39 @@
 """Temperatures and noise of a chain whose law is known exactly."""
 
+import copy
+import gc
+import math
+import random
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import PSGLD, SGHMC, SGLD, Chain, Constant, Cyclical, Posterior, stack
-from csgmcmc.posterior.thermometer import kinetic_temperatures, parameter_reports
+from csgmcmc import (
+    PSGLD,
+    SGHMC,
+    SGLD,
+    Chain,
+    Constant,
+    Cyclical,
+    MemoryDraws,
+    Posterior,
+    Tick,
+    stack,
+)
+from csgmcmc.chain.distributed import Place
+from csgmcmc.posterior.thermometer import (
+    kinetic_temperatures,
+    parameter_reports,
+    sampling_temperature,
+)
+from tests.posterior.support import randomise
+from tests.support import SIGMAS
 
 SIZE = 200
 NUM_DATA = 50
@@ -112,30 +138,16 @@ def test_cold_draws_of_a_short_sampling_stage_are_too_cold():
     assert verdicts == {"too cold"}
 
 
-def test_priors_accumulation_stacks_and_other_samplers():
-    whole, draws = run(SGLD, weight_decay=1.0, temperature=2.0)
-    for report in parameter_reports(whole.model, list(draws), whole).values():
-        assert report.temperature is not None  # without the prior's gradient it would be half
-        assert report.temperature.value == pytest.approx(2.0, rel=0.25)
-    prior = torch.distributions.Normal(0.0, (1 / NUM_DATA) ** 0.5)
-    same, draws = run(SGLD, prior=prior, temperature=2.0)
-    for report in parameter_reports(same.model, list(draws), same).values():
-        assert report.temperature is not None
-        assert report.temperature.value == pytest.approx(2.0, rel=0.25)
-
-    def noise_of(model, **options):
+def test_stacks_and_other_samplers():
+    def noise_of(model):
         sampler = SGLD(model.parameters(), 0.05, num_data=NUM_DATA, seed=0)
         schedule = Constant(20, every=5)
-        chain = Chain(
-            model, half_square, make_loader(10), sampler, schedule, progress=False, **options
-        )
+        chain = Chain(model, half_square, make_loader(10), sampler, schedule, progress=False)
         reports = parameter_reports(Means(), list(chain.run()), chain)
         assert reports.keys() == {"first", "second"}
         return reports["first"].noise
 
     single = noise_of(Means())
-    halved = noise_of(Means(), accumulate=2)
-    assert halved.minibatch == pytest.approx(single.minibatch / 2, rel=0.05)
     shared, dealt = stack(Means, chains=2), stack(Means, chains=2, separate_batches=True)
     assert noise_of(shared).injected == pytest.approx(single.injected)
     assert noise_of(shared).minibatch == pytest.approx(single.minibatch, rel=0.05)
@@ -169,3 +181,532 @@ def test_measuring_changes_neither_the_model_nor_the_random_state():
     assert all(torch.equal(*pair) for pair in pairs)
     assert all(param.requires_grad for param in chain.model.parameters())
     assert Posterior(chain.model, draws, likelihood="gaussian")  # and it may still be used
+
+
+# By hand: draws from the exact posterior, and what is to be measured at them.
+
+
+def targets_around(centre: float, count: int = NUM_DATA) -> Tensor:
+    return centre + torch.randn(count, 2 * SIZE, generator=torch.Generator().manual_seed(0))
+
+
+def in_order(targets: Tensor, batch_size: int) -> DataLoader:
+    return DataLoader(TensorDataset(torch.zeros(len(targets), 1), targets), batch_size)
+
+
+def posterior_draws(targets: Tensor, ticks, temperature=1.0, seed=0) -> MemoryDraws:
+    """Independent draws from N(mean of the targets, T / N), one for each tick."""
+    generator = torch.Generator().manual_seed(seed)
+    draws = MemoryDraws()
+    for tick in ticks:
+        noise = torch.randn(2 * SIZE, generator=generator)
+        weights = targets.mean(0) + (temperature / len(targets)) ** 0.5 * noise
+        draws.append({"first": weights[:SIZE], "second": weights[SIZE:]}, tick)
+    return draws
+
+
+def ticks_of(cycles: list[int]) -> list[Tick]:
+    return [Tick(step, c, "sample", 1.0, 1.0, collect=True) for step, c in enumerate(cycles)]
+
+
+def chain_of(data, sampler_type: type = SGLD, schedule=None, model=None, **options):
+    """A chain that has not run, to be asked about draws that are known."""
+    model = Means() if model is None else model
+    options = {"lr": 0.05, "num_data": NUM_DATA, "seed": 0, **options}
+    sampler = sampler_type(model.parameters(), **options)
+    schedule = Constant(100) if schedule is None else schedule
+    return Chain(model, half_square, data, sampler, schedule, progress=False)
+
+
+def matrix(draws, name="first") -> Tensor:
+    return torch.stack([draw.tensors()[name] for draw in draws]).double()
+
+
+def batch_variance(targets: Tensor, batch_size: int) -> Tensor:
+    """Of the gradient of each weight of `first`, the weight minus the batch's mean target."""
+    means = torch.stack([batch.mean(0) for batch in targets.double().split(batch_size)])
+    return means.var(0)[:SIZE]
+
+
+def squared_gradient(report, temperature, lr, num_data) -> float:
+    """The mean of g^2 that the target of a temperature was made from."""
+    return (report.temperature.target - temperature) * 2 / (lr * num_data)
+
+
+@pytest.mark.parametrize("cycles", [[0] * 12, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]])
+def test_exact_draws_of_a_posterior_far_from_0_have_its_temperature(cycles):
+    """40 batches, of which each draw sees 32. Of 4 intervals of 99% none may miss: 4% by chance."""
+    targets = targets_around(20.0, 80)
+    draws = posterior_draws(targets, ticks_of(cycles), temperature=2.0)
+    order = torch.Generator().manual_seed(1)
+    data = DataLoader(TensorDataset(torch.zeros(80, 1), targets), 2, shuffle=True, generator=order)
+    chain = chain_of(data, num_data=80, temperature=2.0, lr=1e-4)
+    for report in parameter_reports(chain.model, list(draws), chain).values():
+        found: Any = report.temperature
+        assert found.low < 2.0 < found.high
+        # A draw's own is 2 * chi-square of 200 weights and the origin's error; counted from 0 the
+        # interval would be some 30 wide.
+        assert found.high - found.low < 1.2
+        assert found.verdict == "as it should be"
+
+
+@pytest.mark.parametrize("cycles", [[0, 0, 0], [0, 1, 1], [0, 1, 2], [5, 5, 5]])
+def test_weights_are_counted_from_the_mean_of_the_other_cycles_or_other_draws(cycles):
+    targets = targets_around(5.0)
+    draws = posterior_draws(targets, ticks_of(cycles))
+    chain = chain_of(in_order(targets, 10))
+    found: Any = parameter_reports(chain.model, list(draws), chain)["first"].temperature
+    weights, centre = matrix(draws), targets.double().mean(0)[:SIZE]
+    products = []
+    for i in range(3):
+        others = [
+            j for j in range(3) if j != i and (len(set(cycles)) == 1 or cycles[j] != cycles[i])
+        ]
+        origin = weights[others].mean(0)
+        products.append(((weights[i] - origin) * (weights[i] - centre)).mean().item())
+    assert found.value == pytest.approx(NUM_DATA * np.mean(products), rel=1e-4)
+    error = NUM_DATA * np.std(products, ddof=1) / 3**0.5
+    assert found.high - found.value == pytest.approx(error * stats.t.ppf(0.995, 2), rel=1e-3)
+
+
+def test_cycles_of_two_chains_are_two_cycles():
+    targets = targets_around(5.0)
+    one = posterior_draws(targets, ticks_of([0, 0]))
+    both = MemoryDraws()
+    for number, draw in enumerate(one):
+        both.append(draw.tensors(), ticks_of([0])[0], chain=number)
+        both.append(draw.tensors(), Tick(1, 0, "sample", 1.0, 1.0, collect=True), chain=number)
+    chain = chain_of(in_order(targets, 10))
+    apart: Any = parameter_reports(chain.model, list(both), chain)["first"].temperature
+    alone: Any = parameter_reports(chain.model, list(one), chain)["first"].temperature
+    assert apart.value == pytest.approx(alone.value, rel=1e-4)  # from the other chain's only
+
+
+def test_the_gradient_of_a_short_epoch_is_exact():
+    """32 batches are all of it: no variance is taken out of the square."""
+    targets = targets_around(5.0, 64)
+    draws = posterior_draws(targets, ticks_of([0, 0, 0]))
+    chain = chain_of(in_order(targets, 2), num_data=64, lr=0.5)
+    report = parameter_reports(chain.model, list(draws), chain)["first"]
+    exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
+    assert squared_gradient(report, 1.0, 0.5, 64) == pytest.approx(exact, rel=1e-4)
+    variance = batch_variance(targets, 2).mean().item()
+    assert report.noise.minibatch == pytest.approx(0.5**2 * variance, rel=1e-4)
+
+
+class Fresh:
+    """An epoch of 40 batches of 2, each drawn from the population by itself."""
+
+    def __init__(self, targets: Tensor) -> None:
+        self.targets, self.generator = targets, torch.Generator().manual_seed(2)
+
+    def __iter__(self):
+        for _ in range(40):
+            chosen = torch.randint(len(self.targets), (2,), generator=self.generator)
+            yield torch.zeros(2, 1), self.targets[chosen]
+
+
+def squares_of_a_long_epoch(data, targets):
+    """The squared gradient as measured at 12 draws, the exact one, and SIGMAS standard errors."""
+    draws = posterior_draws(targets, ticks_of([0] * 12))
+    chain = chain_of(data, num_data=80, lr=0.5)
+    report = parameter_reports(chain.model, list(draws), chain)["first"]
+    exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
+    excess = 1 / 2 / 32  # variance of the mean of 32 batches of 2: (g + e)^2 - excess
+    error = ((4 * exact * excess + 2 * excess**2) / (12 * SIZE)) ** 0.5
+    return squared_gradient(report, 1.0, 0.5, 80), exact, SIGMAS * error
+
+
+def test_what_32_batches_of_a_long_epoch_add_to_the_square_is_taken_out():
+    targets = targets_around(5.0, 80)
+    found, exact, error = squares_of_a_long_epoch(Fresh(targets), targets)
+    assert found == pytest.approx(exact, abs=error)
+    assert error < exact / 3
+
+
+def test_batches_of_an_epoch_are_drawn_without_replacement():
+    targets = targets_around(5.0, 80)
+    order = torch.Generator().manual_seed(1)
+    dataset = TensorDataset(torch.zeros(80, 1), targets)
+    data = DataLoader(dataset, 2, shuffle=True, generator=order)
+    found, exact, error = squares_of_a_long_epoch(data, targets)
+    assert found == pytest.approx(exact, abs=error)
+
+
+def test_priors_enter_the_gradient():
+    targets = targets_around(5.0)
+    draws = posterior_draws(targets, ticks_of([0, 0]))
+    first, second = matrix(draws)
+    prior = torch.distributions.Normal(1.0, 0.5)
+    cases: list[tuple[dict[str, Any], Callable[[Tensor], Tensor]]] = [
+        ({"weight_decay": 0.3}, lambda weights: 0.3 * weights),
+        ({"prior": prior}, lambda weights: (weights - 1.0) / 0.25 / NUM_DATA),
+    ]
+    for options, drift in cases:
+        chain = chain_of(in_order(targets, 10), **options)
+        found: Any = parameter_reports(chain.model, list(draws), chain)["first"].temperature
+        centre = targets.double().mean(0)[:SIZE]
+        products = [
+            ((one - other) * (one - centre + drift(one))).mean().item()
+            for one, other in ((first, second), (second, first))
+        ]
+        assert found.value == pytest.approx(NUM_DATA * np.mean(products), rel=1e-4)
+
+
+def test_noise_of_a_cyclical_schedule_is_that_of_its_sampling_steps():
+    targets = targets_around(5.0)
+    schedule = Cyclical(40, cycles=2, exploration=0.4, samples_per_cycle=3)
+    ticks = [schedule(step) for step in range(40) if schedule(step).collect]
+    draws = posterior_draws(targets, ticks)
+    chain = chain_of(in_order(targets, 10), schedule=schedule, lr=0.2, temperature=0.5)
+    report = parameter_reports(chain.model, list(draws), chain)["first"]
+    lrs = 0.1 * (np.cos(np.pi * np.arange(8, 20) / 20) + 1)  # of each cycle's last 12 steps
+    assert report.noise.injected == pytest.approx(2 * lrs.mean() * 0.5 / NUM_DATA)
+    variance = batch_variance(targets, 10).mean().item()
+    assert report.noise.minibatch == pytest.approx((lrs**2).mean() * variance, rel=1e-4)
+    # The target is that of the steps whose draws were kept: the 4th, 8th and 12th.
+    exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
+    lr = lrs[[3, 7, 11]].mean()
+    assert squared_gradient(report, 0.5, lr, NUM_DATA) == pytest.approx(exact, rel=1e-4)
+
+
+def test_a_schedule_scales_lr_and_temperature():
+    targets = targets_around(5.0)
+    draws = posterior_draws(targets, ticks_of([0, 0]))
+    schedule = Constant(10, lr_scale=0.5, temperature_scale=0.25)
+    chain = chain_of(in_order(targets, 10), schedule=schedule, temperature=2.0)
+    report = parameter_reports(chain.model, list(draws), chain)["first"]
+    assert report.noise.injected == pytest.approx(2 * 0.025 * 0.5 / NUM_DATA)
+    exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
+    assert squared_gradient(report, 0.5, 0.025, NUM_DATA) == pytest.approx(exact, rel=1e-3)
+
+
+def test_a_step_of_many_batches_has_less_noise_and_a_dealt_one_more():
+    targets = targets_around(5.0)
+    draws = list(posterior_draws(targets, ticks_of([0, 0])))
+    variance = 0.05**2 * batch_variance(targets, 10).mean().item()
+
+    def minibatch(**changes):
+        chain = chain_of(in_order(targets, 10), model=changes.pop("model", None))
+        for name, value in changes.items():
+            setattr(chain, name, value)
+        reports = parameter_reports(Means(), draws, chain)
+        assert {name: report.size for name, report in reports.items()} == {
+            "first": SIZE,
+            "second": SIZE,
+        }
+        return reports["first"].noise.minibatch
+
+    assert minibatch() == pytest.approx(variance, rel=1e-4)
+    assert minibatch(accumulate=3) == pytest.approx(variance / 3, rel=1e-4)
+    assert minibatch(place=Place(replicas=2)) == pytest.approx(variance / 2, rel=1e-4)
+    assert minibatch(place=Place(replicas=2), accumulate=3) == pytest.approx(variance / 6, rel=1e-4)
+    assert minibatch(model=stack(Means, chains=5)) == pytest.approx(variance, rel=1e-4)
+    dealt = stack(Means, chains=5, separate_batches=True)
+    assert minibatch(model=dealt) == pytest.approx(5 * variance, rel=1e-4)
+    assert minibatch(model=dealt, accumulate=2) == pytest.approx(2.5 * variance, rel=1e-4)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_preconditioner_enters_noise_and_target(stacked):
+    targets = targets_around(5.0) * torch.linspace(0.5, 2.0, 2 * SIZE)  # of unequal variances
+    draws = posterior_draws(targets, ticks_of([0, 0]))
+    model = stack(Means, chains=2) if stacked else Means()
+    chain = chain_of(in_order(targets, 10), PSGLD, model=model, lr=0.01, eps=0.1)
+    gain = torch.linspace(0.5, 4.0, SIZE, dtype=torch.float64)
+    for param in model.parameters():
+        other = torch.stack([0.5 * gain, 1.5 * gain]) if stacked else gain  # whose mean is `gain`
+        average = (1 / other - 0.1).square().float()
+        chain.sampler.state[param] = {"square_average": average}
+    report = parameter_reports(Means(), list(draws), chain)["first"]
+    variance = (gain**2 * batch_variance(targets, 10)).mean().item()
+    assert report.noise.minibatch == pytest.approx(0.01**2 * variance, rel=1e-4)
+    injected = 2 * 0.01 / NUM_DATA * gain.mean().item()
+    assert report.noise.injected == pytest.approx(injected, rel=1e-4)
+    squares = (matrix(draws) - targets.double().mean(0)[:SIZE]).square()
+    exact = (gain * squares).mean().item()
+    assert squared_gradient(report, 1.0, 0.01, NUM_DATA) == pytest.approx(exact, rel=1e-3)
+
+
+def test_a_preconditioner_that_has_seen_nothing_is_refused():
+    targets = targets_around(5.0)
+    chain = chain_of(in_order(targets, 10), PSGLD)
+    with pytest.raises(ValueError, match="the chain has not run: its preconditioner"):
+        parameter_reports(Means(), list(posterior_draws(targets, ticks_of([0, 0]))), chain)
+
+
+def test_noise_that_is_left_out_for_the_minibatches_counts_as_injected():
+    targets = targets_around(5.0)
+    draws = list(posterior_draws(targets, ticks_of([0, 0])))
+    options = {"momentum": 0.8, "noise_estimate": 0.15, "temperature": 2.0}
+    chain = chain_of(in_order(targets, 10), SGHMC, **options)
+    report = parameter_reports(Means(), draws, chain)["first"]
+    assert report.noise.injected == pytest.approx(2 * 0.2 * 0.05 * 2.0 / NUM_DATA)
+    assert chain.sampler.param_groups[0]["gradient_variance"] > 0  # which is not changed
+    exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
+    found = squared_gradient(report, 2.0, 0.05, NUM_DATA) / (1 + 0.8) ** -1
+    assert found == pytest.approx(exact, rel=1e-3)
+
+
+def test_one_full_batch_has_no_minibatch_noise_but_a_temperature():
+    targets = targets_around(5.0)
+    chain = chain_of(in_order(targets, NUM_DATA))
+    report = parameter_reports(Means(), list(posterior_draws(targets, ticks_of([0] * 12))), chain)
+    assert report["first"].noise.minibatch == 0
+    assert report["first"].noise.ratio == math.inf
+    found: Any = report["first"].temperature
+    assert found.low < 1.0 < found.high
+
+
+def test_one_draw_has_no_temperature():
+    targets = targets_around(5.0)
+    chain = chain_of(in_order(targets, 10))
+    report = parameter_reports(Means(), list(posterior_draws(targets, ticks_of([0]))), chain)[
+        "first"
+    ]
+    assert report.temperature is None
+    variance = batch_variance(targets, 10).mean().item()
+    assert report.noise.minibatch == pytest.approx(0.05**2 * variance, rel=1e-4)
+
+
+def test_only_what_moves_and_is_heated_is_reported():
+    targets = targets_around(5.0)
+    draws = list(posterior_draws(targets, ticks_of([0, 0])))
+
+    def names(first: dict, second: dict, frozen: bool = False):
+        model = Means()
+        model.first.requires_grad_(not frozen)
+        groups = [{"params": [model.first], **first}, {"params": [model.second], **second}]
+        sampler = SGLD(groups, 0.1, num_data=NUM_DATA)
+        data = in_order(targets, 10)
+        chain = Chain(model, half_square, data, sampler, Constant(9), progress=False)
+        return list(parameter_reports(Means(), draws, chain))
+
+    assert names({}, {}) == ["first", "second"]
+    assert names({}, {}, frozen=True) == ["second"]
+    assert names({"lr": 0.0}, {}) == ["second"]
+    assert names({}, {"temperature": 0.0}) == ["first"]
+
+
+def test_where_nothing_moves_and_is_heated_that_is_said():
+    targets = targets_around(5.0)
+    model = Means()
+    groups = [
+        {"params": [model.first], "lr": 0.0},
+        {"params": [model.second], "temperature": 0.0},
+    ]
+    sampler = SGLD(groups, 0.1, num_data=NUM_DATA)
+    data = in_order(targets, 10)
+    chain = Chain(model, half_square, data, sampler, Constant(9), progress=False)
+    with pytest.raises(ValueError, match="no parameter"):
+        parameter_reports(model, list(posterior_draws(targets, ticks_of([0, 0]))), chain)
+
+
+def test_a_generator_that_is_not_used_up_cannot_be_measured_either():
+    targets = targets_around(5.0)
+    chain = chain_of(iter(list(in_order(targets, 10))))
+    with pytest.raises(ValueError, match="generator"):
+        parameter_reports(Means(), list(posterior_draws(targets, ticks_of([0, 0]))), chain)
+
+
+def test_at_most_12_draws_are_looked_at_evenly_spaced_from_first_to_last():
+    targets = targets_around(5.0)
+    draws = posterior_draws(targets, ticks_of([0] * 34))
+    chain = chain_of(in_order(targets, NUM_DATA))
+    seen = []
+
+    def loss(outputs, wanted):
+        seen.append(outputs[0, 0].item())
+        return half_square(outputs, wanted)
+
+    chain.loss = loss
+    parameter_reports(Means(), list(draws), chain)
+    assert seen == matrix(draws)[::3, 0].tolist()
+
+
+class Network(nn.Module):
+    """Gradients differ between training and evaluation, in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+        self.drop = nn.Dropout(0.5)
+        self.last = nn.Linear(3, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.drop(self.second(self.first(inputs).exp())))
+
+
+def network_data(batches=4):
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (2 * torch.randn(6, 3, generator=generator), torch.randn(6, 2, generator=generator))
+        for _ in range(batches)
+    ]
+
+
+@pytest.mark.parametrize("asleep", [(), ("drop",), ("drop", "first"), ("drop", "second")])
+def test_gradients_are_taken_in_the_modes_that_the_chain_trains_in(asleep):
+    torch.manual_seed(0)
+    model, data = Network(), network_data()
+    for name in asleep:
+        getattr(model, name).eval()
+    draws = MemoryDraws()
+    for tick in ticks_of([0, 0, 0]):
+        draws.append(randomise(Network(), seed=tick.step), tick)
+    chain = chain_of(data, model=model, lr=1.0)
+    noise = {}
+    for draw in draws:
+        copied = copy.deepcopy(model)
+        torch.manual_seed(1)
+        for batch in data:
+            draw.load_into(copied)
+            loss = half_square(copied(batch[0]), batch[1])
+            gradients = torch.autograd.grad(loss, list(copied.parameters()))
+            for (name, _), gradient in zip(copied.named_parameters(), gradients, strict=True):
+                noise.setdefault((name, draw.step), []).append(gradient.double())
+    torch.manual_seed(1)
+    reports = parameter_reports(randomise(Network(), seed=9).eval(), list(draws), chain)
+    for name, report in reports.items():
+        exact = [torch.stack(noise[name, step]).var(0).mean().item() for step in range(3)]
+        if "drop" in asleep:
+            assert report.noise.minibatch == pytest.approx(np.mean(exact), rel=1e-4), name
+    if not asleep:  # dropout is noise of its own: that of the last layer grows
+        model.drop.eval()
+        calm = parameter_reports(Network(), list(draws), chain)
+        for name in ("last.weight", "second.weight", "second.bias"):
+            assert reports[name].noise.minibatch > 1.2 * calm[name].noise.minibatch
+
+
+def test_a_chain_whose_model_is_in_evaluation_mode_trains_all_of_it():
+    model, data = Network(), network_data()
+    model.drop = nn.Dropout(0.0)
+    draws = MemoryDraws()
+    for tick in ticks_of([0, 0]):
+        draws.append(randomise(Network(), seed=tick.step), tick)
+    chain = chain_of(data, model=model)
+    awake = parameter_reports(model, list(draws), chain)
+    model.eval()
+    assert parameter_reports(model, list(draws), chain) == awake
+    assert not any(module.training for module in model.modules())
+
+
+class Careless:
+    """Data whose transforms draw from every global generator, and from one of their own."""
+
+    def __init__(self) -> None:
+        self.own = np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        scale = random.random() + np.random.rand() + self.own.random()  # noqa: NPY002, S311
+        return scale * torch.randn(3), torch.ones(2)
+
+
+def test_nothing_that_draws_at_random_notices_that_it_was_measured():
+    data = Careless()
+    order = torch.Generator().manual_seed(0)
+    loader = DataLoader(data, 4, shuffle=True, generator=order)  # pyright: ignore[reportArgumentType]
+    model = Network()
+    sampler = SGLD(model.parameters(), 0.1, num_data=12, seed=0)
+    schedule = Constant(10, draws=3)
+    chain = Chain(
+        model, half_square, loader, sampler, schedule, generators=[data.own], progress=False
+    )
+    draws = list(chain.run())
+
+    def random_states():
+        key: Any = np.random.get_state()  # noqa: NPY002
+        own = [random.getstate(), str(key), data.own.bit_generator.state]
+        return [torch.get_rng_state().tolist(), order.get_state().tolist(), *own]
+
+    other = randomise(Network(), seed=7).eval()  # not the last draw's weights
+    other.last.requires_grad_(False)
+    before = random_states(), _everything(other), _everything(model), sampler.noise.state_dict()
+    first = parameter_reports(other, draws, chain)
+    after = random_states(), _everything(other), _everything(model), sampler.noise.state_dict()
+    assert str(before) == str(after)
+    assert set(first) == {name for name, _ in model.named_parameters()}
+    assert parameter_reports(other, draws, chain) == first  # from the same random state
+
+
+def _everything(model: nn.Module) -> list:
+    """Tensors, modes, and what needs a gradient or has one."""
+    tensors = {name: tensor.tolist() for name, tensor in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    gradients = [(param.requires_grad, str(param.grad)) for param in model.parameters()]
+    return [tensors, modes, gradients]
+
+
+def test_random_states_are_restored_where_measuring_fails():
+    targets = targets_around(5.0)
+    draws = list(posterior_draws(targets, ticks_of([0, 0])))
+    chain = chain_of(in_order(targets, 10))
+
+    def loss(outputs, wanted):
+        torch.rand(1)
+        raise ZeroDivisionError
+
+    chain.loss = loss
+    state = torch.get_rng_state()
+    with pytest.raises(ZeroDivisionError):
+        parameter_reports(Means(), draws, chain)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_gradients_are_not_gathered():
+    """However many batches there are, no more tensors of a parameter's size are alive."""
+    targets = targets_around(5.0)
+    draws = list(posterior_draws(targets, ticks_of([0, 0])))
+
+    chain = chain_of(in_order(targets, 5))
+    alive = []
+
+    def loss(outputs, wanted):
+        held = [one for one in gc.get_objects() if type(one) in (Tensor, nn.Parameter)]
+        alive.append(sum(one.shape == (SIZE,) for one in held))
+        return half_square(outputs, wanted)
+
+    chain.loss = loss
+    gc.collect()
+    parameter_reports(Means(), draws, chain)
+    assert len(alive) == 20
+    assert max(alive[12:]) <= alive[11]  # of the second draw, from its second batch on
+
+
+def test_what_a_density_has_none_of():
+    model = Means()
+    sampler = SGLD(model.parameters(), 0.1, num_data=1)
+    chain = Chain(model, None, None, sampler, Constant(9), progress=False)
+    with pytest.raises(ValueError, match="a density has no minibatches"):
+        parameter_reports(model, list(posterior_draws(targets_around(0.0), ticks_of([0]))), chain)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "schedule", "cold"),
+    [
+        (1.0, Constant(9), False),
+        (0.0, Constant(9), True),
+        (1.0, Constant(9, temperature_scale=0.0), True),
+        (1.0, Cyclical(20, cycles=2, exploration=0.5, every=1), False),
+        (0.0, Cyclical(20, 2, 0.5, every=1, exploration_temperature=1.0), True),
+    ],
+)
+def test_cold_is_what_injects_no_noise_while_sampling(temperature, schedule, cold):
+    chain = chain_of(in_order(targets_around(0.0), 10), schedule=schedule, temperature=temperature)
+    assert (sampling_temperature(chain) == 0) is cold
+
+
+def test_kinetic_temperatures_of_the_parameters_that_have_velocities():
+    model = Means()
+    groups = [{"params": [model.first], "temperature": 3.0}, {"params": [model.second], "lr": 0.0}]
+    sampler = SGHMC(groups, 0.02, num_data=NUM_DATA, momentum=0.5)
+    assert kinetic_temperatures(model, sampler) == {}
+    for param in model.parameters():
+        sampler.state[param]["velocity"] = torch.full((SIZE,), 0.1)
+    (name, found), *rest = kinetic_temperatures(model, sampler).items()
+    assert (name, rest) == ("first", [])
+    assert found.value == pytest.approx(1.5 * NUM_DATA / (2 * 0.02) * 0.1**2)
+    assert found.target == 3.0

@@ -194,11 +194,11 @@ def test_bad_input():
         harmonic_weights([1.0], [0], temperature=0)
     with pytest.raises(ValueError, match="no draw is in a group"):
         harmonic_weights([1.0], [-1])
-    with pytest.raises(ValueError, match=r"region 1 has 2 draws in 2 .* at least 20"):
-        points = np.random.default_rng(0).normal(size=(32, 2))
-        mass_weights(points, np.zeros(32), [0] * 30 + [1] * 2)
+    with pytest.raises(ValueError, match=r"region 1 has 2 draws in 2 .* at least 50"):
+        points = np.random.default_rng(0).normal(size=(62, 2))
+        mass_weights(points, np.zeros(62), [0] * 60 + [1] * 2)
     with pytest.raises(ValueError, match="draws of region 0 do not span all dimensions"):
-        mass_weights(np.zeros((30, 2)), np.zeros(30), [0] * 30)
+        mass_weights(np.zeros((60, 2)), np.zeros(60), [0] * 60)
     with pytest.raises(ValueError, match=r"points must have shape \(3, d\), got \(2, 2\)"):
         mass_weights(np.zeros((2, 2)), np.zeros(3), [0, 0, 0])
     with pytest.raises(ValueError, match="likelihood 0 under every draw"):
@@ -209,3 +209,87 @@ def test_bad_input():
         find_regions([1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="number of points must be at least 10, got 3"):
         find_regions(np.zeros((3, 2)))
+
+
+def test_groups_of_unequal_sizes_share_their_weights_out():
+    weights = harmonic_weights(np.log([1 / 3, 1 / 2, 1 / 4, 1 / 3]), [7, 2, 2, 2])
+    assert weights == pytest.approx([1 / 2, 1 / 6, 1 / 6, 1 / 6])  # all harmonic means are 1/3
+
+
+def test_the_prediction_of_a_group_is_the_mean_of_its_draws():
+    # Means 0.5, 0.5 beside 0.2, 0.9: the best w of log(0.2 + 0.3 w) + log(0.9 - 0.4 w). Of means of
+    # logarithms, 0.3 and 0.3, it would be 0.
+    log_scores = np.log([[0.9, 0.1], [0.1, 0.9], [0.2, 0.9]])
+    weights = stacking_weights(log_scores, [0, 0, 1])
+    assert weights == pytest.approx([0.19 / 0.48, 0.19 / 0.48, 0.05 / 0.24], abs=0.01)
+
+
+def test_stacking_leaves_out_a_draw_that_another_beats_everywhere():
+    weights = stacking_weights(np.log([[0.5, 0.5, 0.5], [0.1, 0.4, 0.3]]))
+    assert weights == pytest.approx([1, 0], abs=1e-3)
+    assert stacking_weights([[-np.inf, 0.0], [0.0, -np.inf]]) == pytest.approx([0.5, 0.5], abs=0.01)
+
+
+@pytest.mark.parametrize("level", [0.1, 0.9])
+def test_masses_at_other_levels(level):
+    """Relative variances of up to 25 over the draws: ten times those of a level of 0.5."""
+    points, log_densities, modes = three_modes([0.2, 0.5, 1.0], 2, draws_each=20_000)
+    found = shares(mass_weights(points, log_densities, modes, level=level), modes)
+    assert (np.abs(found - MASSES) < 10**0.5 * mass_tolerance(20_000)).all()
+
+
+def ratio_of_masses(dimension, few, many, seed):
+    """The mass of one Gaussian over that of another with the same mass, and with `few` draws."""
+    generator = np.random.default_rng(seed)
+    noise = generator.normal(size=(few + many, dimension))
+    stretch = np.repeat([1.0, 2.0], [few, many])[:, None]
+    log_densities = -np.square(noise).sum(1) / 2 - dimension * np.log(stretch[:, 0])
+    regions = np.repeat([0, 1], [few, many])
+    found = shares(
+        mass_weights(9 * regions[:, None] + stretch * noise, log_densities, regions), regions
+    )
+    return found[1] / found[0]
+
+
+@pytest.mark.parametrize("dimension", [5, 10])
+def test_the_fewest_draws_give_masses_that_are_off_by_less_than_their_error(dimension):
+    """An ellipsoid evaluated with the draws it was made of gives ratios of 1.4 and 1.8."""
+    found = [ratio_of_masses(dimension, 10 * dimension, 3000, seed) for seed in range(300)]
+    assert np.std(found) == pytest.approx(0.3, abs=0.06)
+    assert abs(np.mean(found) - 1) < np.std(found) / 2
+
+
+def test_the_fewest_draws_are_enough():
+    for seed in range(30):
+        ratio_of_masses(1, 50, 1000, seed)
+
+
+def test_a_draw_in_no_region_does_not_count():
+    points, log_densities, modes = three_modes([0.2, 0.5, 1.0], 2, draws_each=200)
+    left_out = np.where(np.arange(600) % 200 < 150, modes, -1)
+    weights = mass_weights(points, log_densities, left_out)
+    kept = left_out >= 0
+    assert weights[kept] == pytest.approx(
+        mass_weights(points[kept], log_densities[kept], left_out[kept])
+    )
+    assert (weights[~kept] == 0).all()
+
+
+def test_more_bad_input():
+    points = np.random.default_rng(0).normal(size=(50, 2))
+    for level in (0.0, 1.5):
+        with pytest.raises(ValueError, match="level must be"):
+            mass_weights(points, np.zeros(50), [0] * 50, level=level)
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        mass_weights(points, np.zeros(50), [0] * 50, temperature=0.0)
+    with pytest.raises(ValueError, match="region 0 has 49 draws in 2 dimensions"):
+        mass_weights(points[:49], np.zeros(49), [0] * 49)
+    assert mass_weights(points, np.zeros(50), [0] * 50) == pytest.approx(np.full(50, 1 / 50))
+    with pytest.raises(ValueError, match=r"\(draws, points\), got \(2, 0\)"):
+        stacking_weights(np.zeros((2, 0)))
+    with pytest.raises(ValueError, match="log_scores must be numbers, got nan"):
+        stacking_weights([[0.0, np.nan]])
+    with pytest.raises(ValueError, match="log_scores and groups must have one entry"):
+        stacking_weights([[0.0], [1.0]], [0])
+    with pytest.raises(ValueError, match="no draw is in a group"):
+        stacking_weights([[0.0]], [-1])

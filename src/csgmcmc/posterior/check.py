@@ -14,7 +14,11 @@ from csgmcmc import diagnostics
 from csgmcmc.chain import Chain
 from csgmcmc.posterior.likelihoods import Categorical, Gaussian
 from csgmcmc.posterior.predictive import ClassPredictive
-from csgmcmc.posterior.thermometer import ParameterReport, is_cold, parameter_reports
+from csgmcmc.posterior.thermometer import (
+    ParameterReport,
+    parameter_reports,
+    sampling_temperature,
+)
 from csgmcmc.samplers import SGNHT, Sampler
 
 if TYPE_CHECKING:
@@ -27,8 +31,11 @@ Advice = list[str]
 MOST_PROBES = 500  # points on which predictions of draws are compared
 R_HAT_BOUND = 1.1  # of function values, as Izmailov et al. 2021; more where that is but chance
 NEGLIGIBLE = 0.1  # injected noise over that of the minibatches, below which theirs rules
+FEWEST_DRAWS = 6  # of a group: with fewer in each of two, no R-hat is beyond chance
 CHANCE = 0.99  # level of what may be chance
 REPEATS = 200
+ROUNDING = 1e-6  # nats that do not make a difference
+CHANCE_PROBES = 15  # points that are enough to know what R-hat is by chance
 REMEDIES = {
     "too cold": "the draws have not spread out to the temperature asked for: a longer sampling "
     "stage (less exploration, longer cycles), or a larger lr",
@@ -120,7 +127,7 @@ def _check_sampling(
 ) -> tuple[Verdict, dict[str, ParameterReport]]:
     if chain is None:
         return Verdict(None, "give check the chain that made the draws, as chain="), {}
-    if not isinstance(chain.sampler, Sampler) or is_cold(chain):
+    if not isinstance(chain.sampler, Sampler) or sampling_temperature(chain) == 0:
         return Verdict(False, "no noise was injected: these are optimised weights"), {}
     try:
         parameters = parameter_reports(posterior.model, posterior.draws, chain)
@@ -151,8 +158,7 @@ def _check_sampling(
 
 def _advice_on_noise(chain: Chain, ratio: float) -> str:
     """What to do where the minibatches' noise rules depends on how hot that makes the chain."""
-    asked = max(group["initial_temperature"] for group in chain.sampler.param_groups)
-    heated = asked * (1 + 1 / ratio) if ratio else math.inf
+    heated = sampling_temperature(chain) * (1 + 1 / ratio) if ratio else math.inf
     if heated < 0.5:
         return (
             "the temperature is so low that this is close to a snapshot ensemble: raise it, or the "
@@ -190,9 +196,9 @@ def _check_mixing(
         what, groups = "halves", (np.arange(len(probes)) * 2 // len(probes))
     arranged = diagnostics.cycles_as_chains(probes, groups)
     apart = _apart(numbers)
-    if arranged.shape[0] < 2 or arranged.shape[1] < 4:
-        words = f"needs 4 draws in each of 2 {what} or more, has {arranged.shape[1]} in each of "
-        return Verdict(None, f"{words}{arranged.shape[0]}{apart}")
+    if arranged.shape[0] < 2 or arranged.shape[1] < FEWEST_DRAWS:
+        words = f"needs {FEWEST_DRAWS} draws in each of 2 {what} or more, has "
+        return Verdict(None, f"{words}{arranged.shape[1]} in each of {arranged.shape[0]}{apart}")
     numbers["r_hat"] = _median_r_hat(arranged)
     numbers["r_hat_by_chance"] = _r_hat_by_chance(arranged)
     numbers["ess"] = float(np.nanmedian(diagnostics.effective_sample_size(arranged)))
@@ -218,7 +224,7 @@ def _median_r_hat(arranged: Array) -> float:
 def _r_hat_by_chance(arranged: Array) -> float:
     """What R-hat may be, at a level of 0.99, if it does not matter which group a draw is in."""
     generator = np.random.default_rng(0)
-    some = arranged[:, :, :: max(1, arranged.shape[2] // 50)]
+    some = arranged[:, :, :: max(1, arranged.shape[2] // CHANCE_PROBES)]
     pooled = some.reshape(-1, some.shape[2])
     found = [
         _median_r_hat(generator.permutation(pooled).reshape(some.shape)) for _ in range(REPEATS)
@@ -332,7 +338,7 @@ def _check_average(scores: Array, numbers: Numbers, advice: Advice) -> Verdict:
     numbers["nll_mean_of_draws"] = float(alone.mean())
     if len(alone) == 1:
         return Verdict(None, f"NLL {numbers['nll']:.3f}, of the only draw")
-    holds = numbers["nll"] < numbers["nll_best_draw"]
+    holds = numbers["nll"] < numbers["nll_best_draw"] - ROUNDING
     if not holds:
         advice.append("one draw does as well as all: look at the worst draws, or at more cycles")
     words = f"NLL {numbers['nll']:.3f}, of the best single draw {numbers['nll_best_draw']:.3f}"

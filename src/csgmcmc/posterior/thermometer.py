@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from csgmcmc.chain import Chain, Stack
 from csgmcmc.chain.randomness import random_state, restore_random_state
@@ -126,6 +127,8 @@ def _measure(
     trained = copy.deepcopy(model).requires_grad_()
     _train_like(trained, chain.model)
     params = {name: param for name, param in trained.named_parameters() if name in groups}
+    if not params:
+        raise ValueError("no parameter is both moved and heated")
     batches = _Batches(chain.data, next(iter(params.values())).device)
     gains = {name: _gain(chain, *groups[name]) for name in params}
     origins = _Origins(draws, list(params))
@@ -138,9 +141,9 @@ def _measure(
         for name, weight in weights.items():
             mean = means[name] + _prior(groups[name][0], weight)
             # The square of a mean over batches holds some of their variance: it is taken out.
-            excess = 0.0 if exact else variances[name] / batches.at_once
+            excess = 0.0 if exact else variances[name] * batches.error_of_the_mean
             found[name] = _Measured(
-                product=_mean((weight - origin[name]) * mean),
+                product=_mean((weight - origin[name].to(weight)) * mean),
                 squared_gradient=_mean(gains[name] * (mean.square() - excess)),
                 variance=_mean(gains[name] ** 2 * variances[name]) / _batches_of_a_step(chain),
             )
@@ -158,6 +161,11 @@ class _Batches:
             raise ValueError("the chain's data gave no batches: it may be a generator, used up")
         self.whole_epoch = len(first) <= MOST_BATCHES
         self.at_once = min(len(first), MOST_BATCHES)
+        # Batches of one epoch of a loader are drawn without replacement, which lessens the error.
+        sampler = getattr(data, "sampler", None)
+        one_epoch = isinstance(data, DataLoader) and not getattr(sampler, "replacement", False)
+        self.error_of_the_mean = 1 / self.at_once - (1 / len(data) if one_epoch else 0.0)
+        """The variance of a mean over the batches, as a share of that of one."""
 
     def take(self) -> Iterator[Any]:
         if self.whole_epoch:
@@ -166,7 +174,9 @@ class _Batches:
             batch = next(self._epoch, None)
             if batch is None:
                 self._epoch = iter(self._data)
-                batch = next(self._epoch)
+                batch = next(self._epoch, None)
+            if batch is None:
+                raise ValueError("the chain's data gave no more batches: it may be a generator")
             yield moved(batch, self._device)
 
 
@@ -293,12 +303,11 @@ def _sampling_ticks(schedule: Schedule) -> list[Tick]:
     return [tick for tick in ticks if tick.stage == "sample"] or ticks
 
 
-def is_cold(chain: Chain) -> bool:
-    """Whether no step that samples injects any noise."""
+def sampling_temperature(chain: Chain) -> float:
+    """The highest temperature of the steps that sample; 0 where no noise is injected."""
     ticks = _sampling_ticks(chain.schedule)
     groups = chain.sampler.param_groups
-    heats = [_group_at(group, tick)["temperature"] for group in groups for tick in ticks]
-    return not any(heats)
+    return max(_group_at(group, tick)["temperature"] for group in groups for tick in ticks)
 
 
 def _batches_of_a_step(chain: Chain) -> float:

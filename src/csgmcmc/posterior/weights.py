@@ -17,7 +17,8 @@ from csgmcmc.arguments import check_number
 
 Weights = NDArray[np.float64]
 
-DRAWS_PER_DIMENSION = 10  # of a region: with fewer its ellipsoid is but a guess
+# Of a region: with fewer its ellipsoid is but a guess.
+FEWEST_DRAWS, DRAWS_PER_DIMENSION = 50, 10
 STACKING_GAP = 1e-4  # nats of mean log score that the weights may fall short of the best
 
 
@@ -60,8 +61,8 @@ def mass_weights(
         mass_m = volume(E_m) / [ 1/K_m * sum_j 1(theta_j in E_m) / density(theta_j)^(1/T) ].
 
     The ellipsoid is made from one half of the draws and evaluated with the other, both ways round.
-    It needs ten draws in every region for each dimension, and draws that follow the density within
-    their region.
+    It needs fifty draws in every region, and ten for each dimension, and draws that follow the
+    density within their region.
 
     Args:
         points: the draws, of shape (draws, dimensions).
@@ -79,7 +80,7 @@ def mass_weights(
     log_masses = {}
     for label in _named(labels):
         here, log_density = places[labels == label], values[labels == label] / temperature
-        fewest = DRAWS_PER_DIMENSION * places.shape[1]
+        fewest = max(FEWEST_DRAWS, DRAWS_PER_DIMENSION * places.shape[1])
         if len(here) < fewest:
             raise ValueError(
                 f"region {label} has {len(here)} draws in {places.shape[1]} dimensions: it needs "
