@@ -66,7 +66,7 @@ def blackjax_mixture(chains: int, steps: int) -> Callable[[], float]:
 
     key = jax.random.key(0)
     points = 10 * jax.random.normal(key, (chains, 2))
-    step_sizes = 0.045 * (jnp.cos(jnp.pi * (jnp.arange(steps) % 1666) / 1666) + 1)
+    step_sizes = 0.025 * (jnp.cos(jnp.pi * (jnp.arange(steps) % 1666) / 1666) + 1)
 
     def run() -> float:
         began = time.perf_counter()

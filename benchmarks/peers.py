@@ -78,7 +78,7 @@ def mixture(chains: int, steps: int, *, threads: int, compiled: bool) -> Callabl
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         points = 10 * torch.randn(chains, 2)
-        sampler = SGLD([points], lr=0.09, num_data=1, seed=0)
+        sampler = SGLD([points], lr=0.05, num_data=1, seed=0)
         run_density(target, sampler, schedule, compile=compiled)
         torch.set_num_threads(before)
 

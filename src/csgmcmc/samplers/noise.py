@@ -4,14 +4,11 @@ The noise depends on the seed, the chain, and the sizes and memory layout of the
 for it, and on nothing else: not on the number of threads, not on the foreach path, never on torch's
 global generator. All parameters of one device and precision share one flat buffer, which is filled
 in segments, each from a stream of its own. How many segments there are depends on the buffer's size
-alone, so they are filled on several threads at once, with the same result.
+alone, so they may be filled in any order, or at once, with the same result.
 """
 
-import os
 import secrets
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -106,8 +103,8 @@ class Noise:
         segments = min(MAX_STREAMS, size // ELEMENTS_PER_STREAM)
         if device.type != "cpu" or segments <= 1:  # accelerators fill all of it at once anyway
             return buffer.normal_(generator=self._stream(device, shard, 0))
-        streams = [self._stream(device, shard, index) for index in range(segments)]
-        _fill_segments(list(zip(buffer.tensor_split(segments), streams, strict=True)))
+        for stream, segment in enumerate(buffer.tensor_split(segments)):
+            segment.normal_(generator=self._stream(device, shard, stream))
         return buffer
 
     def _stream(self, device: torch.device, shard: int, index: int) -> torch.Generator:
@@ -130,27 +127,6 @@ class Noise:
                 streams.append(torch.Generator(device))
                 streams[-1].set_state(state.cpu())
         return streams
-
-
-def _fill_segments(segments: list[tuple[Tensor, torch.Generator]]) -> None:
-    """Fill each segment from its own stream, on as many threads as torch uses."""
-    threads = min(torch.get_num_threads(), len(segments))
-
-    def fill(thread: int) -> None:
-        for segment, stream in segments[thread::threads]:
-            segment.normal_(generator=stream)
-
-    others = [_pool(os.getpid()).submit(fill, thread) for thread in range(1, threads)]
-    fill(0)
-    for other in others:
-        other.result()
-
-
-@cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """Threads that wait for work; a forked process needs its own, since threads are not copied."""
-    del process
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="csgmcmc-noise")
 
 
 def local(tensor: Tensor) -> Tensor:
