@@ -55,12 +55,7 @@ class Mixture(Target):
         return -terms.logsumexp(-1), self._gradient(points, terms)
 
     def _gradient(self, points: Tensor, log_terms: Tensor) -> Tensor:
-        shares = log_terms.softmax(-1)
-        if torch.compiler.is_compiling():  # a product of matrices would stay a kernel of its own
-            centres = (shares[..., None] * self.means).sum(-2)
-        else:
-            centres = shares @ self.means
-        return (points - centres) / self.variance
+        return (points - log_terms.softmax(-1) @ self.means) / self.variance
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Exact, independent draws, of shape (count, dimension)."""
