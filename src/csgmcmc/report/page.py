@@ -1,0 +1,73 @@
+"""What a page of the report is made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+INK = "#010101"
+"""Colour of text and lines: the writer makes it dark on light paper, light on dark."""
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; none of them is black.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933", "#882255")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, the number it gives, ours, and whether the claim holds here."""
+
+    text: str
+    paper: str
+    ours: str
+    holds: bool | None
+    """None where it cannot be judged: the text of `ours` says why."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure; `name` is the stem of its file, `caption` says what to see in it."""
+
+    name: str
+    figure: Figure
+    caption: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """One experiment in the report; a part that is a string is a paragraph of Markdown."""
+
+    title: str
+    summary: str
+    claims: Sequence[Claim]
+    parts: Sequence[Grid | Picture | str] = field(default_factory=list)
+
+
+Results = Mapping[str, Any]
+"""The JSON of an experiment: experiment, preset, config, versions, machine, seconds, records."""
+
+
+def mean_and_error(values: Sequence[float], digits: int) -> str:
+    """The mean, and its standard error where there are several values."""
+    mean = f"{np.mean(values):.{digits}f}"
+    if len(values) == 1:
+        return mean
+    return f"{mean} ± {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}"
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure with no paper of its own, so that it is readable on light and dark pages."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    return figure

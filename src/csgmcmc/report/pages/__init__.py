@@ -1,0 +1,26 @@
+"""A page for each experiment: a module of its name with `page`, from results to a page."""
+
+import importlib
+import pkgutil
+
+import matplotlib as mpl
+
+from csgmcmc.report.page import INK, Page, Results
+
+STYLE = {
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+
+
+def make_page(results: Results) -> Page:
+    """The page of an experiment, from its results alone."""
+    name = results["experiment"]
+    if name not in {module.name for module in pkgutil.iter_modules(__path__)}:
+        raise ValueError(f"there is no page for the experiment {name!r}")
+    with mpl.rc_context(STYLE):
+        return importlib.import_module(f"{__name__}.{name}").page(results)
