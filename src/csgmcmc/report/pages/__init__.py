@@ -2,12 +2,13 @@
 
 import importlib
 import pkgutil
+from typing import Any
 
 import matplotlib as mpl
 
 from csgmcmc.report.page import INK, Page, Results
 
-STYLE = {
+STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
     **dict.fromkeys(("xtick.color", "ytick.color"), INK),
     "axes.facecolor": "none",
