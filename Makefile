@@ -47,6 +47,7 @@ bench: $(READY) $(PEERS)/.ready ## Time everything beside its plain counterpart 
 	$(BIN)/python benchmarks/loops.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/scaling.py
+	$(BIN)/python benchmarks/profiles.py
 	$(BIN)/python benchmarks/table.py
 
 docs: $(READY) ## Build the documentation into site/

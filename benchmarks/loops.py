@@ -118,7 +118,7 @@ def resnet_case() -> Case:
         else:
             optimizer = make_sampler(model, temperature)
         works[name] = steps_of(model, optimizer, batch)
-    return Case("step of ResNet-20, batch 128", works, repeats=3)
+    return Case("step of ResNet-20, batch 128", works, repeats=3, rounds=31)
 
 
 def main() -> None:

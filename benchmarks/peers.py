@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -85,51 +86,66 @@ def mixture(chains: int, steps: int, *, threads: int, compiled: bool) -> Callabl
     return work
 
 
-def compare_logistic(folder: Path, rounds: int = 15) -> None:
-    """Least effective sample size a second, of 64 chains of SGLD that share batches of 32."""
-    steps, lr = 2000, 0.1
+def compare_logistic(folder: Path, kind: str, lr: float, rounds: int = 15) -> dict[str, Any]:
+    """Least effective sample size a second, of 64 chains that share batches of 32."""
+    steps = 2000
     generator = np.random.default_rng(0)
     features = generator.normal(size=(1000, 25)).astype(np.float32)
     labels = (features @ generator.normal(size=25) + generator.logistic(size=1000) > 0).astype(
         np.float32
     )
     np.savez(folder / "data.npz", features=features, labels=labels, lr=lr)
-    peer = Peer("blackjax-logistic", str(folder))
+    peer = Peer("blackjax-logistic", str(folder), kind)
     target = LogisticRegression(torch.as_tensor(features), torch.as_tensor(labels))
     draws = torch.empty(0)
 
     def ours() -> float:
         nonlocal draws
+        options = {"num_data": 1000, "weight_decay": target.weight_decay, "seed": 0}
         points = torch.zeros(64, 25)
-        sampler = SGLD([points], lr, num_data=1000, weight_decay=target.weight_decay, seed=0)
+        sampler = (
+            SGHMC([points], lr, momentum=0.9, **options)
+            if kind == "sghmc"
+            else SGLD([points], lr, **options)
+        )
         began = time.perf_counter()
         draws = run_density(target, sampler, Constant(steps, every=1), batch_size=32, compile=True)
         return (time.perf_counter() - began) / steps
 
-    torch.set_num_threads(1)
     ours()  # compiles
     times = [(ours(), peer()) for _ in range(rounds)]
-    half = steps // 2  # the first half is burn-in
-    least = [
-        float(effective_sample_size(path[half:].swapaxes(0, 1), kind="mean").min())
-        for path in (draws.numpy(), np.load(folder / "draws.npy"))
-    ]
+    least = [_least_ess(path) for path in (draws.numpy(), np.load(folder / "draws.npy"))]
     ratios = np.array([(least[0] / own) / (least[1] / other) for own, other in times])
     resampled = generator.choice(ratios, (2000, rounds))
     low, high = np.percentile(np.median(resampled, axis=1), [2.5, 97.5])
     own, other = np.median(times, axis=0)
-    result = {
-        "microseconds": {"csgmcmc, compiled": 1e6 * own, "blackjax in a scan": 1e6 * other},
-        "least ESS of 64000 draws": {"csgmcmc": least[0], "blackjax": least[1]},
+    return {
+        "kind": kind,
+        "microseconds a gradient": {
+            "csgmcmc, compiled": 1e6 * own,
+            "blackjax in a scan": 1e6 * other,
+        },
+        "least ESS": {"csgmcmc": least[0], "blackjax": least[1]},
         "ESS a second, ratio": float(np.median(ratios)),
         "interval": [float(low), float(high)],
     }
-    path = Path("runs/bench/peers-logistic.json")
-    path.write_text(json.dumps(result, indent=2) + "\n")
-    Console().print_json(data=result)
+
+
+def _least_ess(path: np.ndarray) -> float:
+    """Of the coordinates, over all chains; the first half of the run is burn-in."""
+    later = path[len(path) // 2 :].swapaxes(0, 1)
+    return float(effective_sample_size(later, kind="mean").min())
+
+
+def write_versions() -> None:
+    code = "import importlib.metadata as m, json; print(json.dumps({n: m.version(n) for n in "
+    code += "('posteriors', 'blackjax', 'jax')}))"
+    versions = subprocess.check_output([PYTHON, "-c", code], text=True)
+    Path("runs/bench/peer-versions.json").write_text(versions)
 
 
 def main() -> None:
+    write_versions()
     cases = [
         Case(
             "20 steps of SGHMC at T > 0, MLP 784-400-400-10, batch 100",
@@ -164,8 +180,15 @@ def main() -> None:
         ),
     ]
     report("peers", cases)
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        compare_logistic(Path(folder))
+        results = [
+            compare_logistic(Path(folder), kind, lr)
+            for kind, lr in (("sgld", 0.1), ("sghmc", 0.01))
+        ]
+    path = Path("runs/bench/peers-logistic.json")
+    path.write_text(json.dumps(results, indent=2) + "\n")
+    Console().print_json(data=results)
 
 
 if __name__ == "__main__":

@@ -45,10 +45,10 @@ def append(folder: Path, tensors: dict[str, torch.Tensor]) -> Callable[[], None]
     return work
 
 
-def many_draws(folder: Path) -> Path:
+def many_draws(folder: Path, parameters: int) -> Path:
     store = DrawStore(folder)
     for step in range(DRAWS):
-        tensors = {"w": torch.full((25_000,), float(step))}
+        tensors = {"w": torch.full((parameters,), float(step))}
         store.append(tensors, Tick(step, 0, "sample", 1.0, 1.0, collect=True))
     store.close()
     return folder
@@ -66,7 +66,6 @@ def read_all(path: Path) -> Callable[[], None]:
 def main() -> None:
     folder = Path(tempfile.mkdtemp())
     try:
-        opened = many_draws(folder / "many")
         cases = []
         for parameters in (100_000, 11_000_000):
             tensors, place = model(parameters), folder / str(parameters)
@@ -74,8 +73,14 @@ def main() -> None:
             name = f"append a draw of {parameters / 1e6:g}M parameters"
             works = {"save_file + fsync": plain_save(place, tensors)}
             cases.append(Case(name, {**works, "DrawStore.append": append(place, tensors)}, 5))
-        works = {"reading all": read_all(opened), "DrawStore(path)": lambda: DrawStore(opened)}
-        cases.append(Case(f"open a store of {DRAWS} draws of 0.1 MB", works, 3))
+        for parameters in (25_000, 478_410):  # the second is the MLP 784-400-400-10
+            path = many_draws(folder / f"many-{parameters}", parameters)
+            works = {
+                "reading all": read_all(path),
+                "DrawStore(path)": lambda path=path: DrawStore(path),
+            }
+            megabytes = 4 * parameters / 1e6
+            cases.append(Case(f"open a store of {DRAWS} draws of {megabytes:.1f} MB", works, 3))
         report("stores", cases)
     finally:
         shutil.rmtree(folder)

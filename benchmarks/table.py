@@ -1,13 +1,15 @@
-"""The table of docs/performance.md, from what the benchmarks have written to runs/bench.
+"""Puts what the benchmarks have written to runs/bench into docs/performance.md.
 
 make bench
 """
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
-BENCH = Path("runs/bench")
+BENCH, DOCS = Path("runs/bench"), Path("docs")
 
 # File, case, ours, against, what is to be reached.
 ROWS = [
@@ -25,11 +27,12 @@ ROWS = [
     ("predictions", "784-400-400-10, batch 1000, 10", "as measured", "plain forwards", 1.1),
     ("predictions", "64-64-10, batch 1, 50", "as measured", "plain forwards", 0.25),
     ("stores", "append a draw of 11M", "DrawStore.append", "save_file", 1.2),
-    ("stores", "open a store", "DrawStore(path)", "reading all", 0.02),
+    ("stores", "draws of 0.1 MB", "DrawStore(path)", "reading all", 0.02),
+    ("stores", "draws of 1.9 MB", "DrawStore(path)", "reading all", 0.02),
 ]
 
 
-def load(name: str) -> dict[str, Any]:
+def load(name: str) -> Any:
     return json.loads((BENCH / f"{name}.json").read_text())
 
 
@@ -44,7 +47,7 @@ def row(file: str, case: str, ours: str, against: str, wanted: float) -> str:
     return f"| {name} | {other['what']} | {times} | {ratio} | ≤ {wanted:g} | {reached} |"
 
 
-def main() -> None:
+def table() -> str:
     lines = [
         "| what | against | ours | theirs | ratio (95% interval) | wanted | reached |",
         "|---|---|---|---|---|---|---|",
@@ -56,17 +59,47 @@ def main() -> None:
         f"| peak memory of prediction, 500 draws | 10 draws | {peaks['500']} | {peaks['10']} | "
         f"{memory['ratio']:.3f} | ≤ 1.1 | {'yes' if memory['ratio'] <= 1.1 else '**no**'} |"
     )
-    logistic = load("peers-logistic")
-    ours, theirs = logistic["microseconds"].values()
-    low, high = logistic["interval"]
-    ratio = logistic["ESS a second, ratio"]
-    lines.append(
-        "| logistic regression, 64 chains, batch 32: least ESS a second | blackjax in a scan | "
-        f"{ours:.0f} µs a step | {theirs:.0f} µs a step | {ratio:.2f} ({low:.2f} to {high:.2f}) | "
-        f"≥ 1 | {'yes' if ratio >= 1 else '**no**'} |"
-    )
-    machine = ", ".join(f"{name} {value}" for name, value in load("steps")["machine"].items())
-    Path(BENCH / "table.md").write_text("\n".join([*lines, "", machine, ""]))
+    for logistic in load("peers-logistic"):
+        ours, theirs = logistic["microseconds a gradient"].values()
+        low, high = logistic["interval"]
+        ratio = logistic["ESS a second, ratio"]
+        lines.append(
+            "| logistic regression, 64 chains, batch 32: least ESS a second | "
+            f"blackjax {logistic['kind']} in a scan | {ours:.0f} µs a gradient | "
+            f"{theirs:.0f} µs a gradient | {ratio:.2f} ({low:.2f} to {high:.2f}) | ≥ 1 | "
+            f"{'yes' if ratio >= 1 else '**no**'} |"
+        )
+    facts = {**load("steps")["machine"], **load("peer-versions")}
+    machine = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return "\n".join([*lines, "", f"Machine and versions: {machine}."])
+
+
+def profiles() -> str:
+    """One list for each profile: the whole, and the parts that were timed by themselves."""
+    lists = []
+    for parts in load("profiles").values():
+        (whole, total), *rest = parts.items()
+        lines = [f"- {whole}: {total:.0f} µs"]
+        lines += [f"    - {name}: {part:.0f} µs ({part / total:.0%})" for name, part in rest]
+        lists.append("\n".join(lines))
+    return "\n\n".join(lists)
+
+
+def put(page: str, name: str, text: str) -> str:
+    """`page` with `text` between its two marks of that name."""
+    marks = rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)"
+    changed, count = re.subn(marks, lambda found: found[1] + text + found[2], page, flags=re.DOTALL)
+    if count != 1:
+        raise ValueError(f"docs/performance.md has {count} places for the {name}")
+    return changed
+
+
+def main() -> None:
+    path = DOCS / "performance.md"
+    page = put(put(path.read_text(), "table", table()), "profiles", profiles())
+    path.write_text(page)
+    (DOCS / "images").mkdir(exist_ok=True)
+    shutil.copyfile(BENCH / "scaling.png", DOCS / "images" / "scaling.png")
 
 
 if __name__ == "__main__":

@@ -65,13 +65,13 @@ def _measure(case: Case) -> dict[str, list[float]]:
         for _ in range(min(case.repeats, 10)):
             work()
     rounds = [
-        {name: _median_time(work, case.repeats) for name, work in case.works.items()}
+        {name: median_time(work, case.repeats) for name, work in case.works.items()}
         for _ in range(case.rounds)
     ]
     return {name: [one[name] for one in rounds] for name in case.works}
 
 
-def _median_time(work: Callable[[], object], repeats: int) -> float:
+def median_time(work: Callable[[], object], repeats: int) -> float:
     times = []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -17,18 +17,22 @@ def starts(chains=8):
 
 @pytest.mark.parametrize("sampler_type", [SGLD, SGHMC])
 @pytest.mark.parametrize(
-    "compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "compiled"]
+    ("compiled", "chains"),
+    [(False, 8), (False, 1024), pytest.param(True, 8, marks=pytest.mark.slow)],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
-def test_it_takes_the_steps_of_a_chain_with_the_same_noise(sampler_type, compiled):
-    """8 chains of 2 numbers: multiples of 16, which torch draws alike one by one and at once."""
-    model = Density(Mixture25(), starts())
+def test_it_takes_the_steps_of_a_chain_with_the_same_noise(sampler_type, compiled, chains):
+    """Multiples of 16 numbers, which torch draws alike one by one and at once.
+
+    Of 8 chains the noise of all steps is drawn at once, of 1024 that of 32 steps.
+    """
+    model = Density(Mixture25(), starts(chains))
     sampler = sampler_type(model.parameters(), 0.01, num_data=1, seed=5)
     slow = Chain(model, None, None, sampler, SCHEDULE, progress=False).run()
-    points = starts()
+    points = starts(chains)
     fast_sampler = sampler_type([points], 0.01, num_data=1, seed=5)
     fast = run_density(Mixture25(), fast_sampler, SCHEDULE, compile=compiled)
-    assert fast.shape == (len(slow), 8, 2)
+    assert fast.shape == (len(slow), chains, 2)
     expected = torch.stack([draw.tensors()["points"] for draw in slow])
     # Rounding grows along a path, the more so past the limit of stability: here it does not.
     torch.testing.assert_close(fast, expected, rtol=1e-3, atol=1e-3)
@@ -105,6 +109,6 @@ def test_what_it_cannot_do_is_refused():
         run_density(target, SGLD([starts()], 0.1, num_data=1), schedule, batch_size=2)
     with pytest.raises(ValueError, match=r"num_data=5 and weight_decay=0\.2"):
         run_density(logistic, SGLD([starts()], 0.1, num_data=1), schedule, batch_size=2)
-    with pytest.raises(ValueError, match="no longer finite at step 15: lower lr"):
+    with pytest.raises(ValueError, match="no longer finite at step 31: lower lr"):
         wide = Gaussian(torch.zeros(2), torch.eye(2))
         run_density(wide, SGLD([starts()], 1e6, num_data=1), Constant(40, every=40))

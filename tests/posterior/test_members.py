@@ -364,9 +364,26 @@ def test_double_precision_stays(vectorize):
 # Memory
 
 
+@pytest.mark.parametrize(("held", "reads"), [(0, 4), (1, 2)])
+def test_draws_are_read_once_if_all_of_them_can_be_held(monkeypatch, held, reads):
+    monkeypatch.setattr(members_module, "HELD_BYTES", held * 2 * bytes_of(Scale().state_dict()))
+    loads = []
+
+    def load():
+        loads.append(1)
+        return {"scale": torch.ones(3)}
+
+    draws = [Draw(0, step, 0, "sample", None, load) for step in range(2)]
+    posterior = Posterior(Scale(), draws, vectorize=False)
+    for _ in range(2):
+        posterior.predict(torch.ones(2, 3))
+    assert len(loads) == reads
+
+
 def test_of_a_large_model_two_draws_are_in_memory_at_most(monkeypatch):
     """The one that is used, and the next while it takes its place."""
     monkeypatch.setattr(members_module, "STACK_BYTES", 0)
+    monkeypatch.setattr(members_module, "HELD_BYTES", 0)
     arrays: list[weakref.ref] = []
     alive = []
 

@@ -62,6 +62,8 @@ def test_cyclical_has_exactly_the_promised_draws_or_says_what_to_change(
             assert kept == list(range(every, len(window) + 1, every))
             assert kept
     assert schedule.total_draws == sum(tick.collect for tick in ticks)
+    for name, column in schedule.table().items():
+        assert column.tolist() == [getattr(tick, name) for tick in ticks]
 
 
 @given(

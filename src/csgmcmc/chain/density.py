@@ -1,8 +1,10 @@
 """Chains on a density with a known gradient, without autograd and many steps a call.
 
-The steps are those of `Chain`, and so is the noise; what is left out is all that a chain of a
-network needs: callbacks, checkpoints, logs, and a look at every loss. With `compile` a block of
-steps is one kernel, which pays where the points fit into the cache.
+The steps are those of `Chain`; what is left out is all that a chain of a network needs: callbacks,
+checkpoints, logs, and a look at every loss. The noise is drawn for many steps at once: it has the
+same law, and is the same to the bit where the numbers of a step are a multiple of 16,
+and few enough for one stream. With `compile` a block of steps is one kernel, which pays where the
+points fit into the cache.
 """
 
 import math
@@ -15,11 +17,12 @@ from torch import Tensor
 from csgmcmc.arguments import check_count
 from csgmcmc.samplers import SGHMC, SGLD
 from csgmcmc.samplers.base import Group
+from csgmcmc.samplers.noise import ELEMENTS_PER_STREAM
 from csgmcmc.schedules import Schedule
 from csgmcmc.targets import LogisticRegression, Target
 
-BLOCK = 16  # steps a call: more of them gain little, and take minutes to compile
-LOOK_EVERY = 64 * BLOCK  # steps after which to look whether all points are finite
+BLOCK = 32  # steps a call: more of them gain little, and take minutes to compile
+LOOK_EVERY = 32 * BLOCK  # steps after which to look whether all points are finite
 
 Gradient = Callable[[Tensor, Tensor | None], Tensor]
 """From points and the numbers of data points to the gradient of U / N."""
@@ -54,16 +57,26 @@ def run_density(
     velocity = sampler.state[points].get("velocity", torch.zeros_like(points))
     momentum = points.new_tensor(group.get("momentum", 0.0))
     kept: list[Tensor] = []
+    ahead = _steps_of_noise_at_once(points)
+    noise = points.new_empty(0)
     for first in range(0, schedule.steps, BLOCK):
         here = slice(first, first + BLOCK)
         steps = len(lrs[here])
         rows = None
         if batch_size is not None:
             rows = torch.randint(num_data, (steps, batch_size), generator=batches)
-        noise = _noise(sampler, points, hot[here])
+        if first % ahead == 0:
+            noise = _noise(sampler, points, hot[first : first + ahead])
         run = block if steps == BLOCK else run_block  # another length would be compiled anew
         path, velocity = run(
-            gradient, points.detach(), velocity, momentum, lrs[here], stds[here], noise, rows
+            gradient,
+            points.detach(),
+            velocity,
+            momentum,
+            lrs[here],
+            stds[here],
+            noise[first % ahead : first % ahead + steps],
+            rows,
         )
         points.copy_(path[-1])
         looks = first % LOOK_EVERY == 0 or first + steps == schedule.steps
@@ -142,6 +155,12 @@ def _plan(
         for lr, heat in zip(lrs.tolist(), temperatures.tolist(), strict=True)
     ]
     return points.new_tensor(lrs), points.new_tensor(stds), temperatures > 0, table["collect"]
+
+
+def _steps_of_noise_at_once(points: Tensor) -> int:
+    """As many blocks as one stream fills, so that the noise is that of one step after another."""
+    blocks = (2 * ELEMENTS_PER_STREAM - 1) // (BLOCK * points.numel())
+    return BLOCK * min(max(blocks, 1), LOOK_EVERY // BLOCK)
 
 
 def _noise(sampler: SGLD | SGHMC, points: Tensor, hot: np.ndarray) -> Tensor:

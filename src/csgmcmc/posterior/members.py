@@ -22,6 +22,7 @@ Take = Callable[[list[int], int, Any], None]
 Turns = Iterator[tuple[list[int], int, Any]]
 
 STACK_BYTES = 32 * 2**20  # of weights that are stacked at once
+HELD_BYTES = 128 * 2**20  # of draws that stay mapped between calls, if all of them do
 OUTPUT_BYTES = 16 * 2**20  # of outputs that wait to be averaged together
 MOST_AT_ONCE = 64  # draws whose outputs wait, however small they are
 
@@ -67,9 +68,12 @@ class Members:
         self._forward = forward
         self._vectorize = vectorize
         self._faster: dict[Any, bool] = {}  # by the shape of the inputs: is the stack?
-        self._stack_size = max(1, STACK_BYTES // max(bytes_of(self._places), 1))
+        size = max(bytes_of(self._places), 1)
+        self._stack_size = max(1, STACK_BYTES // size)
         self._perceptron = is_perceptron(self._slot)
-        self._all_fit = len(self.draws) <= self._stack_size
+        self._stack_holds_all = len(self.draws) <= self._stack_size
+        # If only some were held, the memory would grow with the draws and little be gained.
+        self._hold = len(self.draws) * size <= HELD_BYTES
         self._whole_stack: dict[str, Tensor] | None = None
         self._held: dict[int, dict[str, Tensor]] = {}
 
@@ -111,7 +115,7 @@ class Members:
     def _model_with(self, number: int) -> nn.Module:
         """The model with the weights of a draw, until the next call."""
         tensors = self._held.get(number) or self._fitted(self.draws[number])
-        if self._all_fit:  # opening a file takes longer than a small model
+        if self._hold:  # opening a file takes longer than a small model
             self._held[number] = tensors
         for name, tensor in tensors.items():
             if name in self._buffers:  # a model may change these, or put others in their place
@@ -145,7 +149,7 @@ class Members:
 
     def _stack_of(self, numbers: list[int]) -> dict[str, Tensor]:
         """The weights of some draws, stacked. Where all of them fit, they stay for later calls."""
-        if not self._all_fit:
+        if not self._stack_holds_all:
             return self._stacked_weights(numbers)
         if self._whole_stack is None:
             self._whole_stack = self._stacked_weights(range(len(self.draws)))

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.schedules.base import Schedule, Tick
 from csgmcmc.schedules.keep import Keep
@@ -64,8 +66,7 @@ class Cyclical(Schedule):
             raise ValueError(
                 f"burn_in={self.burn_in} leaves no draw to keep in steps={self.steps}: lower it"
             )
-        for cycle in range(self.cycles):
-            start, end = self._window(cycle)
+        for cycle, (start, end) in enumerate(self._windows):
             if end <= self.burn_in:
                 continue
             remedy = "lower exploration, or give more steps or fewer cycles"
@@ -93,8 +94,7 @@ class Cyclical(Schedule):
 
     @property
     def total_draws(self) -> int:
-        windows = (self._window(cycle) for cycle in range(self.cycles))
-        return sum(self._keep.count(end - start) for start, end in windows if end > start)
+        return sum(self._keep.count(end - start) for start, end in self._windows if end > start)
 
     @classmethod
     def examples(cls) -> Sequence[Schedule]:
@@ -108,6 +108,10 @@ class Cyclical(Schedule):
     @cached_property
     def _keep(self) -> Keep:
         return Keep(self.samples_per_cycle, self.every, noun="samples_per_cycle")
+
+    @cached_property
+    def _windows(self) -> list[tuple[int, int]]:
+        return [self._window(cycle) for cycle in range(self.cycles)]
 
     def _window(self, cycle: int) -> tuple[int, int]:
         """The sampling steps of a cycle after burn-in: the first, and the one after the last."""
@@ -123,14 +127,35 @@ class Cyclical(Schedule):
         progress = position / self.exploration_steps
         return self.exploration_temperature * (1 - progress) + progress
 
+    def _lr_scale(self, position: int) -> float:
+        return (math.cos(math.pi * position / self.cycle_length) + 1) / 2
+
     def _tick(self, step: int) -> Tick:
         cycle, position = divmod(step, self.cycle_length)
-        start, end = self._window(cycle)
+        start, end = self._windows[cycle]
         return Tick(
             step=step,
             cycle=cycle,
             stage="explore" if position < self.exploration_steps else "sample",
-            lr_scale=(math.cos(math.pi * position / self.cycle_length) + 1) / 2,
+            lr_scale=self._lr_scale(position),
             temperature_scale=self._temperature_scale(position),
             collect=start <= step < end and self._keep.contains(step - start + 1, end - start),
         )
+
+    def table(self) -> dict[str, np.ndarray]:
+        # As the base's, which the conformance tests compare it with, for long runs: what depends
+        # on the position alone is worked out for one cycle, and the rest in arrays.
+        steps = np.arange(self.steps)
+        cycle, position = np.divmod(steps, self.cycle_length)
+        start, end = np.array(self._windows)[cycle].T
+        keeps = self._keep.contains(steps - start + 1, np.maximum(end - start, 1))
+        lr_scale = np.array([self._lr_scale(one) for one in range(self.cycle_length)])
+        temperature = np.array([self._temperature_scale(one) for one in range(self.cycle_length)])
+        return {
+            "step": steps,
+            "cycle": cycle,
+            "stage": np.where(position < self.exploration_steps, "explore", "sample"),
+            "lr_scale": lr_scale[position],
+            "temperature_scale": temperature[position],
+            "collect": (start <= steps) & (steps < end) & keeps,
+        }

@@ -1,6 +1,7 @@
 """Which steps of a stretch of sampling are kept as draws: a value, apart from how to step."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from csgmcmc.arguments import check_count
 
@@ -43,8 +44,8 @@ class Keep:
                 f"lower {asked.split('=', maxsplit=1)[0]}, or {remedy}"
             )
 
-    def contains(self, position: int, window: int) -> bool:
-        """Whether the `position`-th (from 1) of `window` sampling steps is kept."""
+    def contains(self, position: Any, window: Any) -> Any:
+        """Whether the `position`-th (from 1) of `window` sampling steps is kept; or arrays."""
         if self.every is not None:
             return position % self.every == 0
         if self.draws is not None:
