@@ -9,8 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 import csgmcmc
+from csgmcmc import cli
 from csgmcmc.cli import app
+from csgmcmc.experiments import Results
 from tests.chain.support import make_chain
+from tests.experiments.tiny import Tiny
 
 
 def run(*arguments):
@@ -62,11 +65,13 @@ def test_demo_refuses_a_file_as_folder(tmp_path):
     assert "file" in result.output
 
 
-def test_demo_without_matplotlib_says_what_to_install(tmp_path):
+@pytest.mark.parametrize("arguments", [["demo"], ["reproduce", "schedule"], ["report", "."]])
+def test_without_matplotlib_it_says_what_to_install(arguments, tmp_path):
     program = "import sys; sys.modules['matplotlib'] = None; from csgmcmc.cli import app; app()"
-    command = [sys.executable, "-c", program, "demo", "--out", str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", program, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert result.returncode == 2
+    assert not list(tmp_path.iterdir())
     assert "pip install 'csgmcmc[plot]'" in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -131,3 +136,73 @@ def test_inspect_refuses_what_is_no_store(tmp_path):
     assert "is not a draw store" in result.output
     (tmp_path / "store.json").write_text('{"format": 99}')
     assert "upgrade csgmcmc" in run("inspect", str(tmp_path)).output
+
+
+def test_reproduce_lists_what_there_is():
+    result = run("reproduce", "--list")
+    assert result.exit_code == 0, result.output
+    for words in ("schedule", "Figure 1", "paper, laptop, smoke"):
+        assert words in result.output
+
+
+def test_reproduce_and_report(tmp_path):
+    arguments = ["reproduce", "schedule", "--preset", "smoke", "--out", str(tmp_path)]
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    for words in ("schedule: 1/1", "Claims", "held", "Both schedules over all steps"):
+        assert words in result.output
+    assert f"results: {tmp_path / 'schedule.json'}" in result.output
+    assert "1/1" not in run(*arguments).output  # nothing is left to do
+    made = run("report", str(tmp_path))
+    assert made.exit_code == 0, made.output
+    for name in ("index.html", "README.md"):
+        assert str(tmp_path / name) in made.output
+        assert "5 of 5" in (tmp_path / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "which experiment? Choose one of"),
+        (["shedule"], "there is no experiment 'shedule'. Choose one of"),
+        (["schedule", "--preset", "huge"], "no preset 'huge': choose one of paper, laptop, smoke"),
+        (["schedule", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["schedule", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["schedule", "--data", "nowhere"], "there is no folder nowhere, which --data names"),
+    ],
+)
+def test_reproduce_refuses_bad_arguments_in_one_sentence(arguments, words, tmp_path):
+    result = run("reproduce", *arguments, "--out", str(tmp_path / "out"))
+    assert result.exit_code == 2
+    assert words in result.output
+    assert len(result.output.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_reproduce_refuses_a_folder_of_other_settings(tmp_path):
+    arguments = ["reproduce", "schedule", "--out", str(tmp_path)]
+    assert run(*arguments, "--preset", "smoke").exit_code == 0
+    result = run(*arguments, "--preset", "paper")
+    assert result.exit_code == 2
+    assert "holds a run with other settings (cycles, steps): take another --out" in result.output
+
+
+def test_an_interrupted_experiment_says_how_to_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli, "find_experiments", lambda: {"tiny": Tiny()})
+    (tmp_path / "do 3").write_text("interrupt")
+    arguments = ["--preset", "paper", "--data", str(tmp_path), "--out", str(tmp_path)]
+    result = run("reproduce", "tiny", *arguments, "--workers", "1")
+    assert result.exit_code == 130
+    assert result.output.splitlines()[2:] == [
+        "csgmcmc: stopped; the same command goes on where it was"
+    ]
+    assert len(Results.load(tmp_path / "tiny.json").records) == 2
+
+
+def test_report_refuses_what_holds_no_results(tmp_path):
+    result = run("report", str(tmp_path / "missing"))
+    assert result.exit_code == 2
+    assert "there is no folder" in result.output
+    result = run("report", str(tmp_path))
+    assert result.exit_code == 2
+    assert "holds no results" in result.output

@@ -18,13 +18,14 @@ def show_mixture(config: Mixture, out: Path, console: Console) -> None:
     """SGLD against cSGLD on the paper's 25 Gaussians: a table and a picture."""
     methods = config.methods
     draws = {}
-    with _progress(console) as progress:
-        tasks = [progress.add_task(method.name, total=config.steps) for method in methods]
-        for method, task in zip(methods, tasks, strict=True):
-            draws[method.name] = mixture.sample(
-                config, method, lambda done, task=task: progress.update(task, completed=done)
-            )
-    rows = [row for method in methods for row in mixture.scores(config, method, draws[method.name])]
+    for method in methods:
+        with console.status(f"{method.name}: {config.steps} steps of {config.chains} chains"):
+            draws[method.name] = mixture.sample(config, method)
+    rows = [
+        (name, chains, score)
+        for name, points in draws.items()
+        for chains, score in mixture.scores(config, points).items()
+    ]
     console.print(mixture_report.table(rows))
     pooled = {name: points.reshape(-1, 2) for name, points in draws.items()}
     exact = mixture.exact_draws(config, count=len(pooled["cSGLD"]))

@@ -3,20 +3,30 @@
 import json
 import os
 import platform
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
+from csgmcmc.arguments import check_count
 from csgmcmc.experiments.base import Config, Experiment, Record
 
 PACKAGES = ("csgmcmc", "torch", "numpy", "scipy", "scikit-learn", "arviz-stats")
+
+Jobs = Mapping[str, Mapping[str, Any]]
+OnJob = Callable[[str, int, int], None]
+"""Called with a job's key, how many jobs are done, and of how many."""
 
 
 @dataclass
@@ -28,7 +38,9 @@ class Results:
     config: Mapping[str, Any]
     versions: Mapping[str, str]
     machine: str
+    command: str = ""
     seconds: float = 0.0
+    """Of all jobs together, one after another."""
     finished: bool = False
     records: dict[str, Record] = field(default_factory=dict)
 
@@ -36,7 +48,6 @@ class Results:
         """Write the file as a whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(".json.tmp")
-        # NaN is not JSON: a job says None where it has no number.
         fresh.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n")
         fresh.replace(path)
 
@@ -56,7 +67,8 @@ def reproduce(
     seeds: int | None = None,
     data: Path | None = None,
     workers: int = 1,
-    on_job: Callable[[str, int, int], None] | None = None,
+    on_start: OnJob | None = None,
+    on_job: OnJob | None = None,
 ) -> Results:
     """Run what is missing of an experiment; its results are in `out`/NAME.json as they come.
 
@@ -67,42 +79,64 @@ def reproduce(
         seeds: how many, in place of the preset's.
         data: folder of the data sets, for experiments that need one.
         workers: processes, each with one thread; 1 runs all jobs here.
-        on_job: called with the key of each job that is done, how many are, and of how many.
+        on_start: called when a job begins, with its key, how many are done, and of how many.
+        on_job: called the same way when a job is done.
     """
+    check_count("workers", workers, at_least=1)
     if preset not in experiment.presets:
         names = ", ".join(experiment.presets)
         raise ValueError(f"{experiment.name} has no preset {preset!r}: choose one of {names}")
     config = experiment.presets[preset]
     if seeds is not None:
-        config = type(config)(**{**vars(config), "seeds": seeds})
+        config = replace(config, seeds=seeds)
     path = out / f"{experiment.name}.json"
-    results = _begin(experiment, preset, config, path)
-    while True:
-        jobs = experiment.jobs(config, results.records)
-        missing = {key: jobs[key] for key in jobs if key not in results.records}
-        if not missing:
-            break
-        for key, record in _run_all(experiment, config, data, missing, workers):
-            results.records[key] = record
-            results.seconds += record["seconds"]
-            results.save(path)
-            if on_job:
-                on_job(key, len(results.records), len(jobs))
-    results.finished = True
-    results.save(path)
-    return results
-
-
-def _begin(experiment: Experiment, preset: str, config: Config, path: Path) -> Results:
     fresh = Results(
         experiment.name,
         preset,
         config=json.loads(json.dumps(asdict(config))),  # tuples are lists, as in the file
         versions={name: version(name) for name in PACKAGES},
         machine=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        command=_command(experiment, preset, seeds, data),
     )
-    if not path.exists():
-        return fresh
+    with _alone(path):
+        results = _go_on(path, fresh) if path.exists() else fresh
+        records = results.records
+        while True:
+            jobs = experiment.jobs(config, records)
+            missing = {key: jobs[key] for key in jobs if key not in records}
+            if not missing:
+                break
+
+            def began(key: str, total: int = len(jobs)) -> None:
+                if on_start:
+                    on_start(key, len(records), total)
+
+            for key, record in _run_all(experiment, config, data, missing, workers, began):
+                records[key] = record
+                results.seconds = round(results.seconds + record["seconds"], 2)
+                results.save(path)
+                if on_job:
+                    on_job(key, len(records), len(jobs))
+        # Workers finish in any order: the file shall not tell.
+        results.records = {key: records[key] for key in (*jobs, *records)}
+        results.finished = True
+        results.save(path)
+        return results
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Two runs that write one file would each lose what the other has found."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path.with_suffix(".lock"), timeout=0):
+            yield
+    except Timeout as error:
+        raise ValueError(f"another run is writing {path}: wait, or take another --out") from error
+
+
+def _go_on(path: Path, fresh: Results) -> Results:
+    """What the file holds, if it is of the same settings."""
     found = Results.load(path)
     if found.config != fresh.config:
         differing = sorted(
@@ -114,39 +148,102 @@ def _begin(experiment: Experiment, preset: str, config: Config, path: Path) -> R
             f"{path} holds a run with other settings ({', '.join(differing)}): "
             "take another --out, or delete it"
         )
-    return found
+    # Two presets may be the same settings: the file names the one that was asked for last.
+    return replace(fresh, seconds=found.seconds, records=found.records)
+
+
+def _command(experiment: Experiment, preset: str, seeds: int | None, data: Path | None) -> str:
+    """What to type for the same records; where they are put, and by how many, does not matter."""
+    words = ["csgmcmc reproduce", experiment.name, f"--preset {preset}"]
+    if seeds is not None:
+        words.append(f"--seeds {seeds}")
+    if data is not None:  # an absolute path means nothing elsewhere
+        words.append(f"--data {'DIR' if data.is_absolute() else data}")
+    return " ".join(words)
 
 
 def _run_all(
     experiment: Experiment,
     config: Config,
     data: Path | None,
-    jobs: Mapping[str, Mapping[str, Any]],
+    jobs: Jobs,
     workers: int,
+    on_start: Callable[[str], None],
 ) -> Iterator[tuple[str, Record]]:
+    workers = min(workers, len(jobs))
     if workers == 1:
         for key, options in jobs.items():
-            yield key, _run(experiment, config, data, options)
+            on_start(key)
+            yield key, _run(experiment, config, data, key, options)
         return
+    waiting = iter(jobs.items())
+    running: dict[Future[Record], str] = {}
+    with _pool(workers) as pool:
+        while True:
+            # No more than are worked on at once, so that what runs is known.
+            while len(running) < workers and (job := next(waiting, None)):
+                key, options = job
+                on_start(key)
+                with _deaf_to_interrupts():  # a process is started here, and inherits it
+                    future = pool.submit(_run, experiment, config, data, key, options)
+                running[future] = key
+            if not running:
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            # All that are done are handed on before one of them raises.
+            for future in sorted(done, key=lambda future: future.exception() is not None):
+                yield running.pop(future), future.result()
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end at once, whatever they are doing, when the block is left by an error."""
+    others = set(active_children())
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin_worker)
+    try:
+        yield pool
+    except BaseException:
+        for process in set(active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal: only the first of them shall act on it."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _begin_worker() -> None:
     # Threads that wait spin: two processes of one thread each do more than one of two.
-    pool = ProcessPoolExecutor(
-        workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    )
-    with pool:
-        futures: dict[Future[Record], str] = {
-            pool.submit(_run, experiment, config, data, options): key
-            for key, options in jobs.items()
-        }
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    torch.set_num_threads(1)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
 
 
 def _run(
-    experiment: Experiment, config: Config, data: Path | None, options: Mapping[str, Any]
+    experiment: Experiment, config: Config, data: Path | None, key: str, options: Mapping[str, Any]
 ) -> Record:
     began = time.perf_counter()
     record = experiment.run(config, data, **options)
-    return {**record, "seconds": round(time.perf_counter() - began, 2)}
+    seconds = round(time.perf_counter() - began, 2)
+    try:  # what others see of a record is what its file holds: lists for tuples, no NaN
+        return json.loads(json.dumps({**record, "seconds": seconds}, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the record of {key!r} is not JSON: {error}") from error

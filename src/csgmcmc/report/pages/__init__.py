@@ -23,5 +23,12 @@ def make_page(results: Results) -> Page:
     name = results["experiment"]
     if name not in {module.name for module in pkgutil.iter_modules(__path__)}:
         raise ValueError(f"there is no page for the experiment {name!r}")
-    with mpl.rc_context(STYLE):
-        return importlib.import_module(f"{__name__}.{name}").page(results)
+    module = importlib.import_module(f"{__name__}.{name}")
+    try:
+        with mpl.rc_context(STYLE):
+            return module.page(results)
+    except KeyError as error:
+        raise ValueError(
+            f"the results of {name} have no {error}, which its page shows: they are of another "
+            "version, and must be made again"
+        ) from error
