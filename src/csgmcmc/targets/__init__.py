@@ -3,7 +3,18 @@
 from csgmcmc.targets.base import Target
 from csgmcmc.targets.density import Density
 from csgmcmc.targets.gaussian import Gaussian
+from csgmcmc.targets.hmc import HMCRun, hmc, laplace
 from csgmcmc.targets.logistic import LogisticRegression
 from csgmcmc.targets.mixture import Mixture, Mixture25
 
-__all__ = ["Density", "Gaussian", "LogisticRegression", "Mixture", "Mixture25", "Target"]
+__all__ = [
+    "Density",
+    "Gaussian",
+    "HMCRun",
+    "LogisticRegression",
+    "Mixture",
+    "Mixture25",
+    "Target",
+    "hmc",
+    "laplace",
+]
