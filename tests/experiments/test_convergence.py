@@ -6,7 +6,13 @@ from csgmcmc.diagnostics import wasserstein_gaussian
 from csgmcmc.experiments import convergence_bounds as bounds
 from csgmcmc.experiments import reproduce
 from csgmcmc.experiments.convergence import CHECKS, Convergence, check
-from csgmcmc.experiments.convergence_exact import methods, rates, rounded, slope
+from csgmcmc.experiments.convergence_exact import (
+    bounds_of_theorem_two,
+    methods,
+    rates,
+    rounded,
+    slope,
+)
 from csgmcmc.experiments.double_well import DoubleWell, wasserstein
 from csgmcmc.experiments.gaussian_law import (
     average_of_squares,
@@ -144,12 +150,21 @@ def test_theorem_two_tends_to_its_constant_when_steps_vanish():
     assert values[-1] == pytest.approx(5**0.5, rel=1e-2)
 
 
+def test_with_noise_no_step_size_makes_the_bound_less_than_its_constant():
+    record = bounds_of_theorem_two((100, 100_000), (0.1,))
+    constant = rounded(5**0.5)  # at no step at all
+    assert record["least_with_noise"] == [constant, constant]
+    assert record["least"][0] == constant
+    assert record["least"][1] < 0.6 * constant
+
+
 @pytest.mark.parametrize("schedule", CHECKS)
 def test_chains_have_the_law_of_the_recursion(schedule):
     """30 z-scores, limit 4.5: by chance fails once in 5,000 seeds, and the seed is fixed."""
     record = check(4_000, schedule)
     assert sum(map(len, record["z"].values())) == 30
     assert record["false_alarm_rate"] == pytest.approx(30 * 6.8e-6, rel=0.01)
+    assert record["worst"] == max(abs(z) for group in record["z"].values() for z in group)
     assert record["worst"] < record["limit"]
 
 
@@ -158,8 +173,8 @@ def test_the_check_sees_a_wrong_law(monkeypatch):
         return law_of_sgld(sizes, scale, mean, variance, 3 * noise)
 
     monkeypatch.setattr("csgmcmc.experiments.convergence.law_of_sgld", with_more_noise)
-    record = check(1_000, "constant")
-    assert record["worst"] > record["limit"]
+    with pytest.raises(ValueError, match="simulated chains, constant: a z-score of"):
+        check(1_000, "constant")
 
 
 def test_the_double_well_is_the_mixture():

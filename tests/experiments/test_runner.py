@@ -42,6 +42,22 @@ def test_the_file_holds_what_is_returned_and_how_it_was_made(tmp_path):
     assert sorted(os.listdir(tmp_path / "deep" / "folder")) == ["tiny.json", "tiny.lock"]
 
 
+def test_all_versions_that_made_records_are_named_and_no_others(tmp_path):
+    path = tmp_path / "tiny.json"
+    now = run_here(tmp_path).versions["torch"]
+    old = Results.load(path)
+    replace(old, versions={**old.versions, "torch": "1.0"}, machine="another").save(path)
+    before = path.read_text()
+    run_here(tmp_path)  # has nothing to do
+    assert path.read_text() == before
+    del old.records["sum"]
+    replace(old, versions={**old.versions, "torch": "1.0"}, machine="another").save(path)
+    for _ in range(2):
+        found = run_here(tmp_path)
+        assert found.versions["torch"] == f"1.0 and {now}"
+        assert found.machine == f"another and {old.machine}"
+
+
 def test_two_runs_do_not_write_one_file(tmp_path):
     def run_another(*_):
         with pytest.raises(ValueError, match=r"another run is writing .*tiny\.json: wait"):

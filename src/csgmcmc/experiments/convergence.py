@@ -33,7 +33,7 @@ WELL_LOOKS = 20  # times at which the chains are looked at
 CHECK_STEPS = 400
 CHECK_ALPHA = 0.1
 CHECK_NOISE = 1.0
-LIMIT = 4.5  # z-scores beyond it would be a disagreement of law and chains
+LIMIT = 4.5  # z-scores beyond it are a disagreement of law and chains
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,8 @@ def check(chains: int, schedule: str, seed: int = 0) -> Record:
     """Simulated chains beside their law: z-scores, standard normal if the law is right.
 
     Of every coordinate: mean and variance at four steps, and mean and MSE of the plain average of
-    theta^2. The standard error of the MSE is that of the chains themselves.
+    theta^2. The standard error of the MSE is that of the chains themselves. Raises ValueError
+    where one is beyond LIMIT: then nothing that rests on the law is to be believed.
     """
     along = CHECKS[schedule]
     scales = torch.tensor(SCALES, dtype=torch.float64)
@@ -187,13 +188,19 @@ def check(chains: int, schedule: str, seed: int = 0) -> Record:
         errors = (averages - scale**2) ** 2
         mse = known.variance + (known.mean - scale**2) ** 2
         scores["mse"].append((errors.mean() - mse) / (errors.std(ddof=1) / sqrt(chains)))
-    count = sum(map(len, scores.values()))
+    found = np.abs(np.concatenate(list(scores.values())))
+    worst = float(found.max())
+    if not worst <= LIMIT:
+        raise ValueError(
+            f"simulated chains, {schedule}: a z-score of {worst:.3g} against the recursion's law, "
+            f"limit {LIMIT:g}"
+        )
     return {
         "chains": chains,
         "z": {name: rounded(group) for name, group in scores.items()},
-        "worst": rounded(max(abs(z) for group in scores.values() for z in group)),
+        "worst": rounded(worst),
         "limit": LIMIT,
-        "false_alarm_rate": rounded(count * erfc(LIMIT / sqrt(2))),
+        "false_alarm_rate": rounded(len(found) * erfc(LIMIT / sqrt(2))),
     }
 
 

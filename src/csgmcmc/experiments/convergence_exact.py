@@ -277,7 +277,8 @@ def bounds_of_theorem_two(steps: Sequence[int], alphas: Numbers) -> dict[str, An
 
     The exact distances are in `rates`.
     """
-    candidates = np.geomspace(1e-12, 0.25, 400)  # up to the proof's limit m / (4 M^2)
+    # From no step at all, where the bound is C_3, up to the proof's limit m / (4 M^2).
+    candidates = [0.0, *np.geomspace(1e-12, 0.25, 400)]
     best = {
         noise: [min(bounds.theorem_two(k, a, START, noise) for a in candidates) for k in steps]
         for noise in (0.0, NOISE_OF_BOUND)

@@ -106,6 +106,11 @@ def reproduce(
             missing = {key: jobs[key] for key in jobs if key not in records}
             if not missing:
                 break
+            results.versions = {
+                name: _joined(results.versions.get(name, number), number)
+                for name, number in fresh.versions.items()
+            }
+            results.machine = _joined(results.machine, fresh.machine)
 
             def began(key: str, total: int = len(jobs)) -> None:
                 if on_start:
@@ -149,7 +154,12 @@ def _go_on(path: Path, fresh: Results) -> Results:
             "take another --out, or delete it"
         )
     # Two presets may be the same settings: the file names the one that was asked for last.
-    return replace(fresh, seconds=found.seconds, records=found.records)
+    return replace(found, preset=fresh.preset, command=fresh.command, finished=False)
+
+
+def _joined(known: str, now: str) -> str:
+    """Records of one file may be made with several versions, or on several machines."""
+    return known if now in known.split(" and ") else f"{known} and {now}"
 
 
 def _command(experiment: Experiment, preset: str, seeds: int | None, data: Path | None) -> str:
