@@ -135,6 +135,22 @@ def test_downloads_are_checked_and_made_once(server, tmp_path):
     assert list(path.parent.iterdir()) == [path]  # nothing half-made is left
 
 
+def test_a_download_can_be_checked_by_what_it_holds(server, tmp_path):
+    files, _ = server
+    files["https://x/a.csv"] = b"<html>"
+
+    def check(content: bytes) -> None:
+        if not content.startswith(b"1,2"):
+            raise ValueError("not the table")
+
+    path = tmp_path / "deep" / "a.csv"
+    with pytest.raises(ValueError, match="not the table"):
+        fetch("https://x/a.csv", path, check=check)
+    assert not path.parent.exists()
+    files["https://x/a.csv"] = b"1,2"
+    assert fetch("https://x/a.csv", path, check=check).read_bytes() == b"1,2"
+
+
 def test_without_network_the_user_is_told_of_data(server, tmp_path, monkeypatch):
     monkeypatch.setenv("CSGMCMC_DATA", str(tmp_path))
     with pytest.raises(ConnectionError, match=r"no network.*train-images.*--data"):

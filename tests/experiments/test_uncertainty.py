@@ -1,6 +1,7 @@
 """Uncertainty: what its runs are made of, and a small run from end to end."""
 
 import math
+import urllib.request
 
 import numpy as np
 import pytest
@@ -10,16 +11,18 @@ from torch import nn
 from csgmcmc.draws import MemoryDraws
 from csgmcmc.experiments import find_experiments, reproduce
 from csgmcmc.experiments import uncertainty as module
-from csgmcmc.experiments.uncertainty import BY_NAME, Source, Uncertainty, load
+from csgmcmc.experiments.uncertainty import BY_NAME, Source, Uncertainty, UncertaintyDigits, load
 from csgmcmc.experiments.uncertainty_methods import (
+    GAMMA,
     METHODS,
     Batches,
+    Fork,
     Network,
     Plan,
     Points,
     Run,
-    run_methods,
     scores,
+    shared_start,
 )
 from csgmcmc.models import mlp
 from csgmcmc.posterior import Posterior
@@ -52,9 +55,11 @@ def test_all_methods_have_the_same_steps_and_samplers_the_same_draws():
     }
 
 
-@pytest.mark.parametrize("preset", EXPERIMENT.presets)
-def test_every_preset_has_epochs_enough_for_its_draws(preset):
-    config = EXPERIMENT.presets[preset]
+@pytest.mark.parametrize("preset", ["paper", "laptop", "smoke"])
+@pytest.mark.parametrize("experiment", [Uncertainty, UncertaintyDigits])
+def test_every_preset_has_epochs_enough_for_its_draws(experiment, preset):
+    config = experiment.presets[preset]
+    assert experiment is Uncertainty or config.source == "digits"
     size, held_out = {"mnist": (60_000, 10_000), "digits": (1300, 300)}[config.source]
     for plan, data in (
         (config.plan, size),
@@ -77,6 +82,13 @@ def test_traditional_samplers_decay_by_the_epoch_after_a_burn_in_without_noise(e
     assert table["collect"][:300].sum() == 0
     assert table["collect"].sum() == draws
     assert table["collect"][-1]
+
+
+def test_a_decay_in_steps_would_be_half_an_epoch_at_the_full_step_size():
+    epoch = 60_000 // 64
+    decay = np.arange(1, 56 * epoch - 50 + 1) ** -GAMMA
+    assert decay.sum() / epoch == pytest.approx(0.5, abs=0.02)
+    assert decay[epoch - 1] == pytest.approx(1 / 30, rel=0.05)
 
 
 def test_shared_steps_are_the_same_for_all_that_share_them_and_the_next_is_not():
@@ -115,7 +127,8 @@ def test_batches_are_permutations_that_the_seed_decides():
 def test_a_shared_start_gives_the_same_as_a_run_from_the_start(names):
     data, plan, lr = some_points(), Plan(epochs=8, burn_in=6, draws_per_cycle=2), 0.1
     at = [(BY_NAME[names[0]], 0.0), (BY_NAME[names[1]], 1.0), (BY_NAME[names[1]], 0.01)]
-    runs = list(run_methods(at, TINY, plan, data, lr, seed=3))
+    fork = shared_start(BY_NAME[names[0]], TINY, plan, data, lr, seed=3)
+    runs = [fork.run(*each) for each in at]
     assert [(run.method, run.temperature) for run in runs] == at
     for run in runs:
         batches = Batches(data, TINY.batch, 3)
@@ -135,9 +148,8 @@ def test_a_shared_start_gives_the_same_as_a_run_from_the_start(names):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run():
-    methods = [(BY_NAME["SGD"], 0.0)]
     with pytest.raises(FloatingPointError, match="step"):
-        list(run_methods(methods, TINY, Plan(40, burn_in=30), some_points(), 1e20, seed=0))
+        shared_start(BY_NAME["SGD"], TINY, Plan(40, burn_in=30), some_points(), 1e20, seed=0)
 
 
 # Scores
@@ -255,6 +267,48 @@ def test_a_search_that_diverges_has_no_number():
     options = {"part": "search", "methods": ["SGD", "SGLD"], "lr": 1e20}
     found = EXPERIMENT.run(SMOKE, None, **options)
     assert found["validation_nll"] == {"SGD": None, "SGLD": None}
+
+
+@pytest.fixture
+def diverging(monkeypatch):
+    """SGD diverges after the start that it shares with SGLD."""
+    run = Fork.run
+
+    def fail(fork: Fork, method, temperature):
+        if method.name == "SGD":
+            raise FloatingPointError("the loss is not finite at step 7")
+        return run(fork, method, temperature)
+
+    monkeypatch.setattr(Fork, "run", fail)
+
+
+def test_a_method_that_diverges_in_the_search_leaves_the_other_of_its_pair(diverging):
+    options = {"part": "search", "methods": ["SGD", "SGLD"], "lr": 0.1}
+    found = EXPERIMENT.run(SMOKE, None, **options)["validation_nll"]
+    assert found["SGD"] is None
+    assert 0 < found["SGLD"] < math.log(10)
+
+
+def test_a_run_that_diverges_is_one_sentence(diverging):
+    runs = [("SGD", "0"), ("SGLD", "1/N")]
+    job = {"part": "paper", "runs": runs, "lr": 0.1, "seed": 1}
+    words = "SGD diverged with step size 0.1 and seed 1: the loss is not finite at step 7"
+    with pytest.raises(ValueError, match=f"^{words}$"):
+        EXPERIMENT.run(SMOKE, None, **job)
+    with pytest.raises(
+        ValueError, match=r"^SGD and SGLD diverged with step size 1e\+20 and seed 1"
+    ):
+        EXPERIMENT.run(SMOKE, None, **{**job, "lr": 1e20})
+
+
+def test_nothing_is_downloaded_if_there_are_no_letters(tmp_path, monkeypatch):
+    monkeypatch.setenv("CSGMCMC_DATA", str(tmp_path))
+    requests = []
+    monkeypatch.setattr(urllib.request, "urlopen", lambda url, **_: requests.append(url))
+    words = "notMNIST .* --data; the experiment uncertainty-digits needs no data"
+    with pytest.raises(FileNotFoundError, match=words):
+        load("mnist", None)
+    assert not requests
 
 
 def test_data_are_standardised_by_the_training_data():

@@ -100,7 +100,9 @@ def test_claims_are_judged_by_the_records():
     assert "batch 32: cSGLD 60.0 ± 1.0 against 10.0 ± 1.0" in claims[0].ours
     # 12 of SGHMC's 5000 on Heart, 62 of cSGLD's 978 on German; truncated 10 and 60 of these.
     assert claims[5].ours == (
-        "by the paper's formula 0.2% to 6.3% of these, truncated 0.2% to 6.1%"
+        "by the paper's formula 0.2% to 6.3% of these, truncated 0.2% to 6.1%; of 48 runs, the "
+        "formula gives a size below 0 or above the number of draws in 0, which means nothing and "
+        "is left out"
     )
     assert "0.20 to 0.20 with cyclical steps, 0.70 to 0.70 with decreasing" in claims[6].ours
 
@@ -130,6 +132,51 @@ def test_the_tie_on_heart_and_the_papers_figures_can_hold():
     claims = make_page(results).claims
     assert claims[4].holds
     assert claims[5].holds
+
+
+@pytest.mark.parametrize(
+    ("sizes", "alike"),
+    [
+        ([53.0, 77.0], True),  # 65 and 60, whose errors are 12 and 1
+        ([42.0, 66.0], False),  # 54 and 60: no clear difference, but more than 10%
+        ([62.9, 63.1], False),  # 63 and 60: near, but two errors apart
+    ],
+)
+def test_alike_are_means_that_are_near_and_do_not_differ(sizes, alike):
+    results = make_results()
+    for batch in BATCHES:
+        results["records"][f"heart, SGHMC, {batch}"]["ess_truncated"] = sizes
+    assert make_page(results).claims[4].holds is alike
+
+
+def test_sizes_that_mean_nothing_are_left_out_and_counted():
+    results = make_results()
+    for record in results["records"].values():
+        if record["method"] != "reference":
+            record["ess_untruncated"] = [4600.0, 4600.0]
+    key = "australian, SGLD, 32"
+    results["records"][key]["ess_untruncated"] = [-9e6, 1700.0]  # of 1676
+    claim = make_page(results).claims[5]
+    assert claim.holds
+    assert "formula 92.0% to 935.0% of these" in claim.ours  # 4600 of 5000, and of 492
+    assert "of 48 runs, the formula gives a size below 0 or above the number of draws in 1" in (
+        claim.ours
+    )
+    results["records"][key]["ess_untruncated"] = [1400.0, 5001.0]
+    assert make_page(results).claims[5].holds is False
+    results["records"][key]["ess_untruncated"] = [-1.0, 5001.0]  # nothing to judge by is left
+    assert make_page(results).claims[5].holds is None
+
+
+def test_one_seed_is_not_judged_where_an_error_is_needed():
+    results = make_results()
+    for record in results["records"].values():
+        for name, value in record.items():
+            if isinstance(value, list):
+                record[name] = value[:1]
+    claims = make_page(results).claims
+    assert [claim.holds for claim in claims] == [None] * 5 + [False, None]
+    assert all("one seed" in claim.ours for claim in claims if claim.holds is None)
 
 
 def test_tables_have_a_row_for_every_sampler_and_the_papers_figures():

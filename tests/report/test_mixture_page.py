@@ -78,6 +78,7 @@ def test_rows_of_the_tables(results):
         part for part in make_page(results).parts if isinstance(part, Grid)
     ]
     assert len(coverage.rows) == 10
+    assert "for 500 steps, and the first 50 draws of a cycle are dropped" in coverage.note
     assert coverage.rows[1] == [
         *("cSGLD", "1", "exact gradients", "6.7 ± 0.52"),
         *("7.00 ± 0.41", "0.980 ± 0.000", "0.050 ± 0.000"),
@@ -97,6 +98,7 @@ def test_rows_of_the_tables(results):
 def test_the_nearest_is_one_that_stays_in_the_modes(results):
     (answer,) = [part for part in make_page(results).parts if isinstance(part, str)]
     assert "Nearest comes *cooling exploration*, weighted by mass of regions" in answer
+    assert "the best of 12 rows below, picked by these same runs" in answer
     reached = "hot exploration, weighted by mass of regions; cooling exploration, weighted by mass"
     assert f"reach the aim with: {reached} of regions." in answer
     for name in SETTINGS:

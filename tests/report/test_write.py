@@ -56,7 +56,7 @@ def test_the_same_results_are_the_same_bytes(folder):
 
 def test_the_order_of_the_report(tmp_path):
     names = ["aardvark", "uncertainty", "convergence", "zebra", "logistic", "mixture", "schedule"]
-    for name in names:
+    for name in ("uncertainty-digits", *names):
         save(tmp_path, experiment=name, finished=False)
     found = [chapter.name for chapter in read_chapters(tmp_path)]
     assert found == [
@@ -65,6 +65,7 @@ def test_the_order_of_the_report(tmp_path):
         "logistic",
         "convergence",
         "uncertainty",
+        "uncertainty-digits",
         "aardvark",
         "zebra",
     ]
@@ -95,7 +96,7 @@ def test_results_of_another_version_are_refused(folder):
 
 def test_every_experiment_has_a_page():
     modules = {module.name for module in pkgutil.iter_modules(pages.__path__)}
-    assert set(find_experiments()) <= modules
+    assert {name.replace("-", "_") for name in find_experiments()} <= modules
 
 
 @pytest.mark.parametrize(

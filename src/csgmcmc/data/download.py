@@ -4,6 +4,7 @@ import hashlib
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 CACHE = "CSGMCMC_DATA"
@@ -16,12 +17,24 @@ def cache_folder() -> Path:
     return Path(named).expanduser() if named else Path.home() / ".cache" / "csgmcmc"
 
 
-def fetch(url: str, path: Path, md5: str) -> Path:
+def fetch(
+    url: str,
+    path: Path,
+    md5: str | None = None,
+    check: Callable[[bytes], object] | None = None,
+) -> Path:
     """Download `url` to `path`, as a whole or not at all, unless it is there already.
+
+    Args:
+        url: where the file is.
+        path: where it is put.
+        md5: checksum of the file.
+        check: for a file with no known checksum: called with what came, before it is kept; raises
+            a ValueError if that is some other file, as a proxy's page.
 
     Raises:
         ConnectionError: there is no network, or the server does not have the file.
-        ValueError: what came is not the file with that checksum.
+        ValueError: what came is not the file.
     """
     if path.exists():
         return path
@@ -33,8 +46,10 @@ def fetch(url: str, path: Path, md5: str) -> Path:
             f"{url} cannot be downloaded ({getattr(error, 'reason', error)}): "
             f"name a folder that has {path.name} with --data"
         ) from error
-    if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
+    if md5 is not None and hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         raise ValueError(f"{url} gave another file than the official one: its checksum differs")
+    if check is not None:
+        check(content)
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # jobs in two processes may fetch
     fresh.write_bytes(content)

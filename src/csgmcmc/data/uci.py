@@ -1,16 +1,14 @@
 """Data of two classes for logistic regression: three of the UCI repository, one of scikit-learn."""
 
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import urlopen
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from csgmcmc.arguments import check_choice
-from csgmcmc.data.download import cache_folder
+from csgmcmc.data.download import cache_folder, fetch
 
 ARCHIVE = "https://archive.ics.uci.edu/ml/machine-learning-databases/statlog"
 BREAST_CANCER = "breast cancer"
@@ -74,27 +72,16 @@ def _find(name: str, folder: Path) -> Path:
 
 
 def _download(name: str) -> Path:
-    """The repository's file in the cache folder; downloaded as a whole, or not at all."""
+    """The repository's file in the cache folder."""
     source = SOURCES[name]
-    path = cache_folder() / "uci" / source.file
-    if path.exists():
-        return path
     address = f"{ARCHIVE}/{source.path}"
+    path = cache_folder() / "uci" / source.file
     try:
-        with urlopen(address, timeout=60) as answer:  # noqa: S310  (the address is ours)
-            content = answer.read()
-    except OSError as error:
+        return fetch(address, path, check=lambda content: _parse(name, content, address))
+    except ConnectionError as error:
         raise ConnectionError(
-            f"{address} could not be downloaded ({error}): name the folder of the UCI data with "
-            "--data, or take --preset smoke, whose data come with scikit-learn"
+            f"{error}, or take --preset smoke, whose data come with scikit-learn"
         ) from error
-    _parse(name, content, address)  # what is kept is the data, and not some proxy's page
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Jobs in other processes may download it, too.
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as fresh:
-        fresh.write(content)
-    Path(fresh.name).replace(path)
-    return path
 
 
 def _parse(name: str, content: bytes, origin: str) -> tuple[Tensor, Tensor]:

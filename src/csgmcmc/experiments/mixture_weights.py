@@ -96,7 +96,7 @@ def summarise(scores: Sequence[Score]) -> dict[str, list[float]]:
 def independent_ends(cycles: int) -> float:
     """Mean total variation of visits where each cycle is spent in one mode, chosen at random.
 
-    The modes' shares are then binomial, and visits can do no better with so many cycles.
+    The modes' shares are then binomial.
     """
     share = 1 / len(Mixture25().means)
     counts = np.arange(cycles + 1)

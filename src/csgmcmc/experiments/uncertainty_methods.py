@@ -7,7 +7,6 @@ copy of the state, to the same numbers as if it had been run alone.
 
 import copy
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -95,7 +94,7 @@ class Plan:
         if not method.hot:
             return Constant(steps, draws=1)
         # a * k^-gamma, k in epochs: counted in steps, the first epoch alone would take the step
-        # size down to a twentieth, and the 50 "iterations" before it would have taught nothing.
+        # size down to a thirtieth, and the 50 "iterations" before it would have taught nothing.
         tail, draws = self.epochs - self.burn_in, self.cycles * self.draws_per_cycle
         kept = np.diff(draws * np.arange(tail + 1) // tail)  # in each epoch of the decay
         decay = [
@@ -207,26 +206,32 @@ class Run(NamedTuple):
     train_loss: float
 
 
-def run_methods(
-    methods: list[tuple[Method, float]],
-    network: Network,
-    plan: Plan,
-    data: Points,
-    lr: float,
-    seed: int,
-) -> Iterator[Run]:
-    """Run methods of one kind, each at its temperature, from the start that they share."""
-    first = methods[0][0]
-    batches = Batches(data, network.batch, seed)
-    trunk = network.start(first.sampler, lr, len(data.images), seed)
-    shared = plan.shared_steps(cyclical=first.cyclical, epoch=len(batches))
-    trunk.advance(plan.schedule(first, len(batches)), batches, shared)
-    for method, temperature in methods:
-        schedule = plan.schedule(method, len(batches))
-        walk = trunk.copy(temperature)
-        draws = walk.advance(schedule, batches, schedule.steps)
+@dataclass(frozen=True)
+class Fork:
+    """Where methods of one kind part: each goes on from a copy of the walk that they share."""
+
+    shared: Walk
+    plan: Plan
+    batches: Batches
+
+    def run(self, method: Method, temperature: float) -> Run:
+        """The rest of one method; that of another does not depend on it."""
+        schedule = self.plan.schedule(method, len(self.batches))
+        walk = self.shared.copy(temperature)
+        draws = walk.advance(schedule, self.batches, schedule.steps)
         posterior = Posterior(walk.model, draws, progress=False)
-        yield Run(method, temperature, posterior, float(np.mean(walk.losses)))
+        return Run(method, temperature, posterior, float(np.mean(walk.losses)))
+
+
+def shared_start(
+    kind: Method, network: Network, plan: Plan, data: Points, lr: float, seed: int
+) -> Fork:
+    """The start of all methods that have the sampler and the kind of schedule of `kind`."""
+    batches = Batches(data, network.batch, seed)
+    walk = network.start(kind.sampler, lr, len(data.images), seed)
+    shared = plan.shared_steps(cyclical=kind.cyclical, epoch=len(batches))
+    walk.advance(plan.schedule(kind, len(batches)), batches, shared)
+    return Fork(walk, plan, batches)
 
 
 def predict(posterior: Posterior, points: Points) -> ClassPredictive:

@@ -1,6 +1,6 @@
 """The page of Bayesian logistic regression."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,9 @@ from csgmcmc.report.pages.logistic_figures import (
 PAIRS = (("cSGLD", "SGLD"), ("cSGHMC", "SGHMC"))
 REACHED = 0.9
 """Share of the paper's figure that counts as reaching it."""
+ALIKE = 1.1
+"""Ratio of means up to which two are called alike, if they do not differ clearly."""
+ONE_SEED = "; not judged, as one seed has no error"
 
 
 def page(results: Results) -> Page:
@@ -71,21 +74,22 @@ def _more_draws(rows: Rows, dataset: str, batches: Sequence[int | None]) -> Clai
         )
         for batch in batches
     ]
+    holds = _all(
+        _above(
+            rows[dataset, one, batch]["ess_truncated"],
+            rows[dataset, other, batch]["ess_truncated"],
+        )
+        for one, other in PAIRS
+        for batch in batches
+    )
     return Claim(
         f"{dataset.capitalize()}: cyclical step sizes give more effective draws than decreasing "
         "ones",
         paper=", ".join(f"{one} {found[one]} against {found[other]}" for one, other in PAIRS)
         if found
         else "not among its data",
-        ours="; ".join(ours),
-        holds=all(
-            _above(
-                rows[dataset, one, batch]["ess_truncated"],
-                rows[dataset, other, batch]["ess_truncated"],
-            )
-            for one, other in PAIRS
-            for batch in batches
-        ),
+        ours="; ".join(ours) + (ONE_SEED if holds is None else ""),
+        holds=holds,
     )
 
 
@@ -97,7 +101,7 @@ def _on_heart(rows: Rows, batches: Sequence[int | None]) -> list[Claim]:
     }
     if not pairs:
         return []
-    sizes = [[record["ess_truncated"] for record in pair] for pair in pairs.values()]
+    holds = _all(_alike(*(record["ess_truncated"] for record in pair)) for pair in pairs.values())
     return [
         Claim(
             "On Heart, whose posterior is simple, SGHMC does as well as cSGHMC",
@@ -105,32 +109,46 @@ def _on_heart(rows: Rows, batches: Sequence[int | None]) -> list[Claim]:
             ours="; ".join(
                 f"{batch_name(batch)}: {_size(pair[0])} and {_size(pair[1])}"
                 for batch, pair in pairs.items()
-            ),
-            holds=not any(_above(one, other) or _above(other, one) for one, other in sizes),
+            )
+            + (ONE_SEED if holds is None else ""),
+            holds=holds,
         )
     ]
 
 
 def _absolute(rows: Rows) -> list[Claim]:
-    shares: dict[str, list[float]] = {
-        kind: [
-            float(np.mean(record[kind])) / PAPER[dataset][method]
-            for (dataset, method, _), record in rows.items()
-            if method in PAPER.get(dataset, {})
-        ]
-        for kind in ("ess_untruncated", "ess_truncated")
-    }
-    untruncated, truncated = shares.values()
-    if not untruncated:
+    found = [
+        (record, PAPER[dataset][method])
+        for (dataset, method, _), record in rows.items()
+        if method in PAPER.get(dataset, {})
+    ]
+    if not found:
         return []
-    figures = [figure for found in PAPER.values() for figure in found.values()]
+    truncated = [float(np.mean(record["ess_truncated"])) / paper for record, paper in found]
+    # By this formula a size can be negative, or above the number of draws: such a one is none.
+    sizes = [
+        [size for size in record["ess_untruncated"] if 0 < size <= record["draws"]]
+        for record, _ in found
+    ]
+    untruncated = [
+        float(np.mean(kept)) / paper for kept, (_, paper) in zip(sizes, found, strict=True) if kept
+    ]
+    runs = sum(len(record["ess_untruncated"]) for record, _ in found)
+    reached = all(share >= REACHED for share in untruncated)
+    by_formula = (
+        f"{min(untruncated):.1%} to {max(untruncated):.1%} of these" if untruncated else "nothing"
+    )
+    figures = [figure for each in PAPER.values() for figure in each.values()]
     return [
         Claim(
             "The figures of the paper's table, from the settings that it states",
             paper=f"{min(figures)} to {max(figures)}",
-            ours=f"by the paper's formula {min(untruncated):.1%} to {max(untruncated):.1%} of "
-            f"these, truncated {min(truncated):.1%} to {max(truncated):.1%}",
-            holds=min(untruncated) >= REACHED,
+            ours=f"by the paper's formula {by_formula}, truncated {min(truncated):.1%} to "
+            f"{max(truncated):.1%}; of {runs} runs, the formula gives a size below 0 or above the "
+            f"number of draws in {runs - sum(map(len, sizes))}, which means nothing and is left "
+            "out",
+            # A row of which nothing is left neither reaches the paper's figure nor misses it.
+            holds=None if reached and not all(sizes) else reached,
         )
     ]
 
@@ -143,13 +161,14 @@ def _accuracy(rows: Rows, config: Mapping[str, Any]) -> Claim:
         for one, other in PAIRS
     ]
     cyclical, decreasing = ([float(np.mean(case[side])) for case in cases] for side in (0, 1))
+    holds = _all(_above(other, one) for one, other in cases)
     return Claim(
         "Cycles put together approximate the posterior more accurately",
         paper="said, with no figure",
         ours=f"error of the posterior mean, in posterior sds: {min(cyclical):.2f} to "
         f"{max(cyclical):.2f} with cyclical steps, {min(decreasing):.2f} to "
-        f"{max(decreasing):.2f} with decreasing ones",
-        holds=all(_above(other, one) for one, other in cases),
+        f"{max(decreasing):.2f} with decreasing ones{ONE_SEED if holds is None else ''}",
+        holds=holds,
     )
 
 
@@ -168,8 +187,9 @@ def _settings(config: Mapping[str, Any], rows: Rows) -> str:
         f"{config['seeds']} independent seeds, the same for all rows; effective sample sizes are "
         "medians over the coordinates. “Truncated” sums the paper's formula up to the first lag "
         "with an autocorrelation below 0.05, the rule of Hoffman and Gelman, whom the paper "
-        "follows. In the claims a difference is one of more than two standard errors, "
-        "and sizes are truncated."
+        "follows. In the claims a difference is one of more than two standard errors, two are "
+        f"alike where there is none and the means are within {ALIKE - 1:.0%}, and sizes are "
+        "truncated."
     )
 
 
@@ -210,7 +230,8 @@ def _sizes(config: Mapping[str, Any], rows: Rows, batch: int | None) -> Grid:
         f"Effective sample sizes, {batch_name(batch)}",
         ["data", "method", "lr", "draws", "paper", "its formula", "truncated", "usual"],
         lines,
-        note="“Its formula” is not truncated. “Usual” is rank-normalised, with the chain's own "
+        note="“Its formula” is not truncated: what it gives below 0 or above the number of draws "
+        "means nothing. “Usual” is rank-normalised, with the chain's own "
         "mean and variance (Vehtari et al. 2021): of a law that is too wide it sees nothing.",
     )
 
@@ -346,7 +367,27 @@ def _size(record: Record, kind: str = "ess_truncated") -> str:
     return mean_and_error(record[kind], 0 if np.mean(record[kind]) >= 100 else 1)
 
 
-def _above(values: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether the one mean is above the other by more than two standard errors of both."""
+def _all(verdicts: Iterable[bool | None]) -> bool | None:
+    """Whether all hold; None if one cannot be judged."""
+    found = list(verdicts)
+    return None if None in found else all(found)
+
+
+def _alike(values: Sequence[float], others: Sequence[float]) -> bool | None:
+    """Whether neither mean is above the other, and they are near."""
+    verdicts = _above(values, others), _above(others, values)
+    if None in verdicts:
+        return None
+    low, high = sorted(float(np.mean(each)) for each in (values, others))
+    return not any(verdicts) and high <= ALIKE * low
+
+
+def _above(values: Sequence[float], others: Sequence[float]) -> bool | None:
+    """Whether the one mean is above the other by more than two standard errors of both.
+
+    None if there is one value, whose error is not known.
+    """
+    if len(values) < 2 or len(others) < 2:
+        return None
     error = np.hypot(standard_error(values), standard_error(others))
     return bool(np.mean(values) - np.mean(others) > 2 * error)
