@@ -7,6 +7,7 @@ lists of docs/performance.md are made from it.
 """
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -117,7 +118,7 @@ def opening(folder: Path) -> Parts:
     return {
         "DrawStore(path)": lambda: DrawStore(folder),
         "lines of the manifest: CRC-32 and JSON": lambda: read_lines(manifest),
-        "sizes of the files": lambda: [e.stat().st_size for e in (folder / "draws").iterdir()],
+        "sizes of the files": lambda: [e.stat().st_size for e in os.scandir(folder / "draws")],
     }
 
 
