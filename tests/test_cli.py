@@ -82,11 +82,22 @@ def test_version_and_help():
     assert "Usage" in run().output
 
 
+def heed_interrupts():
+    """A shell that starts tests in the background lets them and their children ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_interrupt_ends_the_demo_quietly(tmp_path):
     out = tmp_path / "out"
     program = "from csgmcmc.cli import app; app()"
     command = [sys.executable, "-c", program, "demo", "--out", str(out), "--steps", "10000000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
     while not out.exists() and process.poll() is None:
         time.sleep(0.1)
     time.sleep(1)  # into the sampling

@@ -216,6 +216,8 @@ def command(tmp_path):
                 stderr=subprocess.STDOUT,
                 text=True,
                 start_new_session=True,
+                # A shell that starts tests in the background lets them and theirs ignore Ctrl-C.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         )
         log = tmp_path / "log"
