@@ -173,10 +173,8 @@ def test_bad_arguments_are_refused_before_anything_is_written(tmp_path):
 
 
 def test_two_workers_give_what_one_gives(tmp_path):
-    told = []
-    run_here(tmp_path / "two", workers=2, on_job=lambda key, *_: told.append(key))
+    run_here(tmp_path / "two", workers=2)  # the first job is the longest, and mostly not done first
     two = Results.load(tmp_path / "two" / "tiny.json")
-    assert told != list(two.records)  # the first job is the longest
     assert answers(two) == answers(run_here(tmp_path / "one"))
 
 
@@ -185,7 +183,7 @@ def test_a_worker_that_fails_leaves_the_others_records(tmp_path):
     with pytest.raises(RuntimeError, match="asked to fail"):
         run_here(tmp_path, data=tmp_path, workers=2)
     stopped = Results.load(tmp_path / "tiny.json")
-    assert SQUARES[1] in stopped.records
+    assert stopped.records  # one of the first two, at least, was done before the third began
     assert SQUARES[2] not in stopped.records
     (tmp_path / "do 3").unlink()
     results = run_here(tmp_path, data=tmp_path)
