@@ -1,4 +1,7 @@
-"""A page for each experiment: a module of its name with `page`, from results to a page."""
+"""A page for each experiment: a module of its name with `page`, from results to a page.
+
+Hyphens of the name are underscores in that of the module.
+"""
 
 import importlib
 import pkgutil
@@ -21,9 +24,10 @@ STYLE: Any = {
 def make_page(results: Results) -> Page:
     """The page of an experiment, from its results alone."""
     name = results["experiment"]
-    if name not in {module.name for module in pkgutil.iter_modules(__path__)}:
+    stem = name.replace("-", "_")
+    if stem not in {module.name for module in pkgutil.iter_modules(__path__)}:
         raise ValueError(f"there is no page for the experiment {name!r}")
-    module = importlib.import_module(f"{__name__}.{name}")
+    module = importlib.import_module(f"{__name__}.{stem}")
     try:
         with mpl.rc_context(STYLE):
             return module.page(results)
