@@ -43,7 +43,8 @@ def test_a_folder_and_its_tar_give_the_same(root):
         assert len(folder) == len(packed) == count
         assert folder.classes == packed.classes == ["n01", "n02"]
         packed = pickle.loads(pickle.dumps(packed))  # as to the workers of a loader
-        for one, other in zip(folder, packed, strict=True):
+        for index in range(count):
+            one, other = folder[index], packed[index]
             assert one[0].equal(other[0])
             assert one[1] == other[1]
     image, label = ImageFolder(root, "val", size=8)[3]

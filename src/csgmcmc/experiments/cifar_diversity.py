@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,7 @@ from csgmcmc.experiments.cifar_runs import (
 )
 from csgmcmc.posterior import weight_matrix, weight_path
 
+T = TypeVar("T")
 FAMILIES = {
     "SGLD": ("SGLD", "cSGLD", "Snapshot-SGD"),
     "SGHMC": ("SGHMC", "cSGHMC", "Snapshot-SGDM"),
@@ -137,7 +138,7 @@ def neighbours(draws: list[Draw]) -> list[Draw]:
     return list({draw.cycle: draw for draw in draws}.values())
 
 
-def spread(draws: list[Draw], count: int) -> list[Draw]:
+def spread(draws: list[T], count: int) -> list[T]:
     """`count` of the draws, evenly spaced from the first to the last; all if there are fewer."""
     chosen = np.unique(np.linspace(0, len(draws) - 1, count).round().astype(int))
     return [draws[index] for index in chosen]

@@ -6,6 +6,7 @@ that of the number of test points, as if the methods' mistakes had nothing to do
 larger than it is, since they err on the same points.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,8 +38,8 @@ def gap(scores: Scores, score: str, low: str, high: str) -> tuple[float, float]:
     gaps = [other[seed][score] - one[seed][score] for seed in seeds]
     if len(gaps) > 1:
         return float(np.mean(gaps)), float(np.std(gaps, ddof=1) / len(gaps) ** 0.5)
-    both = (chance_error(side[seeds[0]], score) for side in (one, other))
-    return float(gaps[0]), float(np.hypot(*both))
+    errors = [chance_error(side[seeds[0]], score) for side in (one, other)]
+    return float(gaps[0]), math.hypot(*errors)
 
 
 def chance_error(found: Mapping[str, Any], score: str) -> float:
