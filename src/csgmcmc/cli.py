@@ -127,16 +127,20 @@ def reproduce(
     if data is not None and not data.is_dir():
         raise _fail(f"there is no folder {data}, which --data names")
     torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    speaks = os.environ.get("RANK", "0") == "0"  # one of the processes that torchrun starts
+    if workers is None:
+        # Jobs are alike and need little memory: a core each is the fastest.
+        workers = (os.cpu_count() or 1) if alone else 1
     try:
-        with screen.JobsBar(name, Console(stderr=True)) as bar:
+        with screen.JobsBar(name, Console(stderr=True, quiet=not speaks)) as bar:
             results = run_experiment(
                 experiments[name],
                 preset,
                 out,
                 seeds=seeds,
                 data=data,
-                # Jobs are alike and need little memory: a core each is the fastest.
-                workers=(os.cpu_count() or 1) if workers is None else workers,
+                workers=workers,
                 on_start=bar.on_start,
                 on_job=bar.on_job,
             )
@@ -147,6 +151,10 @@ def reproduce(
     except KeyboardInterrupt:
         typer.echo("csgmcmc: stopped; the same command goes on where it was", err=True)
         raise typer.Exit(130) from None
+    if not alone and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    if not speaks:
+        return
     Console().print(screen.overview(make_page(vars(results))))
     typer.echo(f"results: {out / f'{name}.json'}; csgmcmc report {out} makes a page of them")
 

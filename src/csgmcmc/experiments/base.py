@@ -36,6 +36,8 @@ class Experiment(ABC, Generic[C]):
     summary: ClassVar[str]
     presets: Mapping[str, C]
     """Settings by name: "paper", "laptop" and "smoke", the last one for tests."""
+    keeps_draws: ClassVar[bool] = False
+    """Whether jobs get a further option, `draws`: a folder for draws that outlive the job."""
 
     @abstractmethod
     def jobs(self, config: C, done: Mapping[str, Record]) -> Mapping[str, Mapping[str, Any]]:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from multiprocessing import active_children, get_context, parent_process
@@ -98,12 +98,16 @@ def reproduce(
         machine=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         command=_command(experiment, preset, seeds, data),
     )
-    with _alone(path):
+    # Under torchrun every process does every job, each a part of it, and one of them writes. All
+    # have read the file before the first job ends, as it needs them all.
+    writes = os.environ.get("RANK", "0") == "0"
+    with _alone(path) if writes else nullcontext():
         results = _go_on(path, fresh) if path.exists() else fresh
         records = results.records
         while True:
             jobs = experiment.jobs(config, records)
-            missing = {key: jobs[key] for key in jobs if key not in records}
+            further = {"draws": out / "draws"} if experiment.keeps_draws else {}
+            missing = {key: {**jobs[key], **further} for key in jobs if key not in records}
             if not missing:
                 break
             results.versions = {
@@ -119,13 +123,15 @@ def reproduce(
             for key, record in _run_all(experiment, config, data, missing, workers, began):
                 records[key] = record
                 results.seconds = round(results.seconds + record["seconds"], 2)
-                results.save(path)
+                if writes:
+                    results.save(path)
                 if on_job:
                     on_job(key, len(records), len(jobs))
         # Workers finish in any order: the file shall not tell.
         results.records = {key: records[key] for key in (*jobs, *records)}
         results.finished = True
-        results.save(path)
+        if writes:
+            results.save(path)
         return results
 
 

@@ -11,7 +11,11 @@ from csgmcmc.report.pages import make_page
 
 VERDICTS: Mapping[bool | None, str] = {True: "held", False: "not held", None: "not judged"}
 
-ORDER = ("schedule", "mixture", "logistic", "convergence", "uncertainty", "uncertainty-digits")
+ORDER = (
+    *("schedule", "mixture", "logistic", "convergence", "cifar", "cifar-diversity"),
+    *("cifar-parallel", "imagenet", "uncertainty", "uncertainty-digits"),
+    *("cifar-sensitivity", "cifar-tempering"),
+)
 """Experiments in the order of the report; others come after them, by name."""
 
 TITLE = "The paper, reproduced"
