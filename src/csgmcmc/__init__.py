@@ -2,11 +2,13 @@
 
 from importlib.metadata import version
 
-from csgmcmc.chain import Chain, Diverged, place, stack
+from csgmcmc.chain import Chain, Diverged, leave, place, stack
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.posterior import Posterior, Predictive, refresh_batchnorm
+from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Ramp, Schedule, Sequence, Tick
+from csgmcmc.task import Task
 
 __version__ = version("csgmcmc")
 
@@ -27,11 +29,14 @@ __all__ = [
     "Posterior",
     "Predictive",
     "Ramp",
+    "Recipe",
     "Sampler",
     "Schedule",
     "Sequence",
+    "Task",
     "Tick",
     "__version__",
+    "leave",
     "place",
     "refresh_batchnorm",
     "stack",

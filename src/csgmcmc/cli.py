@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 import csgmcmc
+from csgmcmc.chain import leave
 from csgmcmc.draws import DrawStore, StoreError, StoreWarning
 from csgmcmc.experiments import find_experiments
 from csgmcmc.experiments import reproduce as run_experiment
@@ -151,8 +152,7 @@ def reproduce(
     except KeyboardInterrupt:
         typer.echo("csgmcmc: stopped; the same command goes on where it was", err=True)
         raise typer.Exit(130) from None
-    if not alone and torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    leave()
     if not speaks:
         return
     Console().print(screen.overview(make_page(vars(results))))

@@ -7,12 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader
 
-from csgmcmc import SGHMC, Chain, Constant, Cyclical, DrawStore, place
+from csgmcmc import SGHMC, Chain, Constant, Cyclical, DrawStore, leave, place
 from tests.chain.support import Noisy
 
 
@@ -108,5 +107,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     jobs = {"replicas": replicas, "restart": restart, "shards": shards, "seeds": seeds}
     jobs[sys.argv[1]](Path(sys.argv[2]))
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    leave()

@@ -2,7 +2,7 @@
 
 from csgmcmc.chain.config import MismatchError
 from csgmcmc.chain.density import run_density
-from csgmcmc.chain.distributed import Place, place
+from csgmcmc.chain.distributed import Place, leave, place
 from csgmcmc.chain.events import Diverged, Moment
 from csgmcmc.chain.loop import Chain
 from csgmcmc.chain.scalars import read_scalars
@@ -15,6 +15,7 @@ __all__ = [
     "Moment",
     "Place",
     "Stack",
+    "leave",
     "place",
     "read_scalars",
     "run_density",

@@ -5,8 +5,10 @@ or FSDP2 if the model was sharded by the user), and draw the same noise, so that
 for bit. Only the first replica of a chain writes draws.
 """
 
+import gc
 import os
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -113,11 +115,29 @@ def place(chains: int | None = None) -> Place:
         return Place(device=device)
     if not dist.is_initialized():
         _initialise("nccl" if device.type == "cuda" else "gloo")
-    mesh = init_device_mesh(
-        device.type, (chains, world // chains), mesh_dim_names=("chain", "replica")
-    )
+    mesh = _mesh(device.type, chains, world // chains)
     chain, replica = mesh.get_local_rank("chain"), mesh.get_local_rank("replica")
     return Place(chain, chains, replica, world // chains, device, mesh["replica"])
+
+
+@cache
+def _mesh(device: str, chains: int, replicas: int) -> DeviceMesh:
+    """Made once: each mesh brings process groups of its own."""
+    return init_device_mesh(device, (chains, replicas), mesh_dim_names=("chain", "replica"))
+
+
+def leave() -> None:
+    """Part from the other processes, at the end of a program that has called `place`.
+
+    Python must not end while threads of a process group are alive: now and then they abort it. They
+    live as long as anything holds the group, and chains, which do, are in cycles of references.
+    """
+    if not dist.is_initialized():
+        return
+    dist.barrier()
+    _mesh.cache_clear()
+    gc.collect()
+    dist.destroy_process_group()
 
 
 def _initialise(backend: str) -> None:

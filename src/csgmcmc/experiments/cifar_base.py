@@ -117,8 +117,8 @@ def _laptop(source: str, exploration: float, seeds: int) -> Setting:
         epochs=12,
         seeds=seeds,
         exploration=exploration,
-        searched=(0.05, 0.1, 0.2, 0.4),
-        searched_sgdm=(0.005, 0.01, 0.02, 0.04),
+        searched=(0.4, 0.8, 1.6, 3.2),
+        searched_sgdm=(0.04, 0.08, 0.16, 0.32),
         search_epochs=3,
         held_out=2000,
     )

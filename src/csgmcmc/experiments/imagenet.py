@@ -10,7 +10,6 @@ and the schedules of SGDM and SGHMC as on CIFAR; SGHMC keeps as many draws as cS
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +103,7 @@ class Imagenet(Experiment[ImagenetConfig]):
         "smoke": ImagenetConfig(
             network="tiny",
             size=16,
-            epochs=3,
+            epochs=4,
             batch=8,
             exploration=0.5,
             draws_per_cycle=1,
@@ -124,7 +123,7 @@ class Imagenet(Experiment[ImagenetConfig]):
     def run(self, config: ImagenetConfig, data: Path | None, **options: Any) -> Record:
         if data is None:
             raise ValueError("ImageNet cannot be downloaded freely: name its folder with --data")
-        run, here = config.run(options["method"], options["seed"]), _place()
+        run, here = config.run(options["method"], options["seed"]), place(chains=1)
         root = find_image_folder(data)
         train, val = (ImageFolder(root, part, size=config.size) for part in ("train", "val"))
         folder = options["draws"] / "imagenet" / f"{run.method}-seed{run.seed}"
@@ -135,12 +134,6 @@ class Imagenet(Experiment[ImagenetConfig]):
             dist.barrier(here.group)  # the first replica has written the last draw
         found = _scores(config, here, val, folder)
         return {**asdict(run), "processes": here.replicas, "train": len(train), "scores": found}
-
-
-@cache
-def _place() -> Place:
-    """All processes are replicas of one chain; asked for once, as a mesh is made of them."""
-    return place(chains=1)
 
 
 def _sample(

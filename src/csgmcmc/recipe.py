@@ -1,0 +1,149 @@
+"""A method as plain values: what a file holds, a search chooses and a command takes.
+
+recipe = Recipe(lr=0.1, cycles=4, temperature=0.1, epochs=40)
+chain = recipe.make_chain(model, loss, loader, DrawStore("runs/mine"))
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from csgmcmc.arguments import check_choice, check_count, check_number
+from csgmcmc.chain import Chain
+from csgmcmc.chain.loop import Loss
+from csgmcmc.draws import Draws
+from csgmcmc.samplers import Sampler
+from csgmcmc.samplers import discover as samplers
+from csgmcmc.schedules import Cyclical
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Which sampler, how hot, and how long: everything about a run but its model and data.
+
+    Args:
+        sampler: name of the sampler, e.g. "SGHMC".
+        lr: step size at the start of each cycle, as for `torch.optim.SGD`.
+        temperature: 1 samples the posterior, 0 optimises.
+        weight_decay: Gaussian prior of precision N * weight_decay.
+        options: further options of the sampler, e.g. `{"momentum": 0.9}`.
+        epochs: how often the run sees the data; need not be whole.
+        cycles: M.
+        exploration: beta, the share of a cycle that explores.
+        samples_per_cycle: draws kept in each cycle.
+        seed: of the noise; None takes a new one.
+    """
+
+    sampler: str = "SGHMC"
+    lr: float = 0.1
+    temperature: float = 1.0
+    weight_decay: float = 1e-4
+    options: Mapping[str, Any] = field(default_factory=dict)
+    epochs: float = 40
+    cycles: int = 4
+    exploration: float = 0.8
+    samples_per_cycle: int = 3
+    seed: int | None = 0
+
+    def __post_init__(self) -> None:
+        check_choice("sampler", self.sampler, tuple(samplers()))
+        check_number("lr", self.lr, above=0)
+        check_number("temperature", self.temperature, at_least=0)
+        check_number("weight_decay", self.weight_decay, at_least=0)
+        check_number("epochs", self.epochs, above=0)
+        check_count("cycles", self.cycles, at_least=1)
+        check_number("exploration", self.exploration, at_least=0, below=1)
+        check_count("samples_per_cycle", self.samples_per_cycle, at_least=1)
+        if self.seed is not None:
+            check_count("seed", self.seed, at_least=0)
+        if not isinstance(self.options, Mapping):
+            raise ValueError(f"options must be a dictionary, got {self.options!r}")
+
+    def make_sampler(self, params: Any, *, num_data: float, chain: int = 0) -> Sampler:
+        """The sampler over `params`; `num_data` is the N that the mean loss estimates."""
+        try:
+            return samplers()[self.sampler](
+                params,
+                self.lr,
+                num_data=num_data,
+                temperature=self.temperature,
+                weight_decay=self.weight_decay,
+                seed=self.seed,
+                chain=chain,
+                **self.options,
+            )
+        except TypeError as error:  # an option that this sampler does not have
+            raise ValueError(f"options do not fit {self.sampler}: {error}") from error
+
+    def make_schedule(self, epoch: int) -> Cyclical:
+        """The schedule, `epoch` being the steps of one epoch; cycles are equally long."""
+        check_count("epoch", epoch, at_least=1)
+        length = max(1, round(self.epochs * epoch / self.cycles))
+        return Cyclical(
+            self.cycles * length,
+            self.cycles,
+            exploration=self.exploration,
+            samples_per_cycle=self.samples_per_cycle,
+        )
+
+    def make_chain(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        data: Any,
+        draws: Draws | None = None,
+        *,
+        num_data: float | None = None,
+        accumulate: int = 1,
+        **options: Any,
+    ) -> Chain:
+        """A chain that is run by `chain.run()`.
+
+        `num_data` is by default the length of the data set of the loader; `options` are those of
+        `Chain`.
+        """
+        place = options.get("place")
+        sampler = self.make_sampler(
+            [param for param in model.parameters() if param.requires_grad],
+            num_data=size_of(data) if num_data is None else num_data,
+            chain=0 if place is None else place.chain,
+        )
+        schedule = self.make_schedule(max(1, len(data) // accumulate))
+        return Chain(model, loss, data, sampler, schedule, draws, accumulate=accumulate, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON."""
+        Path(path).write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Recipe":
+        """Read what `save` has written; values that are absent are the defaults."""
+        try:
+            found = json.loads(Path(path).read_text())
+        except ValueError as error:
+            raise ValueError(f"{path} is not JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise ValueError(f"{path} holds no recipe: it must be one JSON object")
+        known = [each.name for each in fields(cls)]
+        unknown = sorted(set(found) - set(known))
+        if unknown:
+            raise ValueError(
+                f"{path} has {', '.join(unknown)}, which no recipe has: choose from "
+                f"{', '.join(known)}"
+            )
+        return cls(**found)
+
+
+def size_of(data: Any) -> int:
+    """N of a loader: the length of its data set."""
+    try:
+        return len(data.dataset)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(
+            "the size of the data set is not known: give num_data, the number of data points that "
+            "the mean loss is over"
+        ) from error
