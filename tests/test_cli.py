@@ -199,7 +199,7 @@ def test_reproduce_refuses_a_folder_of_other_settings(tmp_path):
 
 
 def test_an_interrupted_experiment_says_how_to_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "find_experiments", lambda: {"tiny": Tiny()})
+    monkeypatch.setattr(cli.reproduce, "find_experiments", lambda: {"tiny": Tiny()})
     (tmp_path / "do 3").write_text("interrupt")
     arguments = ["--preset", "paper", "--data", str(tmp_path), "--out", str(tmp_path)]
     result = run("reproduce", "tiny", *arguments, "--workers", "1")

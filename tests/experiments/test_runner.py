@@ -193,7 +193,7 @@ def test_a_worker_that_fails_leaves_the_others_records(tmp_path):
 COMMAND = """
 import csgmcmc.cli
 from tests.experiments.tiny import Tiny
-csgmcmc.cli.find_experiments = lambda: {"tiny": Tiny()}
+csgmcmc.cli.reproduce.find_experiments = lambda: {"tiny": Tiny()}
 csgmcmc.cli.app()
 """
 

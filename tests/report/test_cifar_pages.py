@@ -228,7 +228,7 @@ def test_tempering():
 def diversity(barrier=0.2, between=10.0, cyclical=(0.3, 0.25), single=0.31):
     def functions(errors, alone):
         return {
-            "single_errors": [alone, alone], "error_by_cycles": list(errors),
+            "tested": 200_000, "single_errors": [alone, alone], "error_by_cycles": list(errors),
             "disagreement_within": None, "disagreement_between": 0.2,
         }  # fmt: skip
 
@@ -275,6 +275,14 @@ def test_diversity():
 def test_each_claim_of_diversity_can_fail(changed, place):
     page = make_page(results("cifar-diversity", [diversity(**changed)]))
     assert [claim.holds for claim in page.claims] == [number != place for number in range(4)]
+
+
+def test_differences_of_draws_need_two_standard_errors():
+    few = diversity()
+    for found in few["functions"].values():
+        found["tested"] = 500
+    page = make_page(results("cifar-diversity", [few]))
+    assert [claim.holds for claim in page.claims] == [True, True, False, False]
 
 
 def test_imagenet():

@@ -195,6 +195,7 @@ def _functions(network: Network, source: Source, draws: list[Draw], cycles: list
     groups = np.array(cycles)
     inside = within_and_between(disagreement(members), groups)
     return {
+        "tested": len(labels),
         "single_errors": [rounded(1 - accuracy(member, labels)) for member in members],
         "error_by_cycles": [
             rounded(1 - accuracy(members[groups <= cycle].mean(0), labels))

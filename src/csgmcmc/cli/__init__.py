@@ -1,0 +1,33 @@
+"""The command line: one module a command, whose function has the module's name."""
+
+from typing import Annotated
+
+import typer
+
+import csgmcmc
+from csgmcmc.cli import demo, inspect, report, reproduce
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Cyclical stochastic-gradient MCMC for PyTorch.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    """Cyclical stochastic-gradient MCMC for PyTorch."""
+    if version:
+        typer.echo(csgmcmc.__version__)
+        raise typer.Exit
+
+
+for command in (
+    demo.demo,
+    inspect.inspect,
+    reproduce.reproduce,
+    report.report,
+):
+    app.command()(command)

@@ -1,0 +1,49 @@
+"""`csgmcmc demo`: the method in two minutes."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+from csgmcmc.cli.messages import fail, missing
+
+
+class Part(StrEnum):
+    """Parts of the demo."""
+
+    MIXTURE = "mixture"
+    DIGITS = "digits"
+
+
+def demo(
+    part: Annotated[Part | None, typer.Option(help="Only this part.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("runs/demo"),
+    steps: Annotated[int, typer.Option(help="Mixture: iterations of each chain.")] = 50_000,
+    chains: Annotated[int, typer.Option(help="Mixture: chains, run side by side.")] = 4,
+    digits_steps: Annotated[int, typer.Option(help="Digits: steps of each method.")] = 4000,
+    seed: Annotated[int, typer.Option(help="Seed of starts and noise.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Digits: seeds, from the first on.")] = 1,
+) -> None:
+    """The method in two minutes: 25 Gaussians, and a network on handwritten digits."""
+    try:
+        from csgmcmc import demo as run  # noqa: PLC0415  (needs matplotlib, which is an extra)
+    except ModuleNotFoundError as error:
+        raise missing(error) from error
+    console = Console()
+    torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs
+    try:
+        shows = []  # checked before the first of them runs
+        if part is not Part.DIGITS:
+            mixture = run.Mixture(steps=steps, chains=chains, seed=seed)
+            out.mkdir(parents=True, exist_ok=True)
+            shows.append(lambda: run.show_mixture(mixture, out, console))
+        if part is not Part.MIXTURE:
+            digits = run.Digits(steps=digits_steps, first_seed=seed, seeds=seeds)
+            shows.append(lambda: run.show_digits(digits, console))
+        for show in shows:
+            show()
+    except (ValueError, OSError) as error:
+        raise fail(str(error)) from error

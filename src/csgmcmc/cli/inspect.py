@@ -1,0 +1,33 @@
+"""`csgmcmc inspect`: what a draw store holds."""
+
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from csgmcmc.cli.messages import fail
+from csgmcmc.draws import DrawStore, StoreError, StoreWarning
+from csgmcmc.report import store as store_report
+
+
+def inspect(
+    store: Annotated[Path, typer.Argument(help="Folder of a draw store.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read the draws.")] = False,
+) -> None:
+    """Print what a draw store holds: chains, cycles, draws, sizes, provenance, integrity.
+
+    Ends with code 1 if something is damaged or left over.
+    """
+    if not (store / "store.json").exists():
+        raise fail(f"{store} is not a draw store: it has no store.json")
+    try:
+        with warnings.catch_warnings(action="ignore", category=StoreWarning):
+            draws = DrawStore(store)  # its problems are printed below
+    except StoreError as error:
+        raise fail(str(error)) from error
+    damages = [] if quick else draws.verify()
+    Console().print(store_report.overview(draws, damages), highlight=False, soft_wrap=True)
+    if draws.problems or damages:
+        raise typer.Exit(1)

@@ -1,0 +1,1 @@
+"""Bridges to other packages, one file each; each is imported by its own name, and is optional."""
