@@ -126,6 +126,8 @@ def test_table_one():
     assert table.rows[-1][3] == "80"
     search = table_of(page, "search")
     assert search.rows == [["SGD", "0.1: 0.9000, 0.2: diverged", "0.1", "yes"]]
+    [gains] = [part for part in page.parts if isinstance(part, str) and "averaging wins" in part]
+    assert "a cycle of 5 epochs" in gains
     [picture] = [part for part in page.parts if isinstance(part, Picture)]
     assert picture.name == "cifar10-methods"
     labels = [tick.get_text() for tick in picture.figure.axes[0].get_yticklabels()]

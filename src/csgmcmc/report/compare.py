@@ -23,7 +23,7 @@ RULE = (
 
 Scores = Mapping[str, Mapping[int, Mapping[str, Any]]]
 """Scores by method and seed."""
-DIGITS = {"error": 2, "nll": 4, "ece": 4, "top1_error": 2, "top5_error": 2}
+DIGITS = {"error": 2, "single_error": 2, "nll": 4, "ece": 4, "top1_error": 2, "top5_error": 2}
 
 
 def gap(scores: Scores, score: str, low: str, high: str) -> tuple[float, float]:

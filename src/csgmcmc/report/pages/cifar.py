@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from csgmcmc.report.compare import RULE, Scores, all_lower, shown
+from csgmcmc.report.compare import RULE, Scores, all_lower, gap, shown
 from csgmcmc.report.page import COLOURS, Claim, Grid, Page, Picture, Results, new_figure
 
 FAMILIES = (
@@ -53,6 +53,7 @@ def page(results: Results) -> Page:
         if scores:
             claims += _claims(source, scores)
             parts += [_table(source, setting, scores, options), _picture(source, scores)]
+            parts += _gains(source, setting, scores)
         parts += search_table(source, records)
     parts.append(RULE)
     return Page(
@@ -166,6 +167,31 @@ def _table(
             "its step size; epochs are of all networks of a method together."
         ),
     )
+
+
+def _gains(source: str, setting: Mapping[str, Any], scores: Scores) -> list[str]:
+    """What averaging wins, beside what a short cycle loses: the two sides of the method."""
+    sentences = []
+    for plain, _, _, cyclical in FAMILIES:
+        single, together = (
+            gap(scores, "single_error", cyclical, plain),
+            gap(scores, "error", cyclical, plain),
+        )
+        if not all(np.isfinite(error) for _, error in (single, together)):
+            continue
+        sentences.append(
+            f"Beside the error of {plain}, which trains one network for all epochs, that of single "
+            f"draws of {cyclical} is {-100 * single[0]:+.2f} ± {100 * single[1]:.2f} points, and "
+            f"that of their average {-100 * together[0]:+.2f} ± {100 * together[1]:.2f}: averaging "
+            f"wins {100 * (together[0] - single[0]):.2f} points."
+        )
+    if not sentences:
+        return []
+    length = setting["epochs"] / setting["cycles"]
+    return [
+        f"{NAMES[source]}: what a cycle of {length:g} epochs loses, and what averaging wins. "
+        + " ".join(sentences)
+    ]
 
 
 def _picture(source: str, scores: Scores) -> Picture:
