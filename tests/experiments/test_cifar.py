@@ -317,7 +317,7 @@ def test_the_diversity_of_the_draws(small_run):
         assert len(weights["places"]) == 8 + 3
         assert weights["cycles"] == [0, 0, 1, 1, 2, 2, 3, 3, None, None, None]
         assert weights["between_cycles"] > weights["within_cycles"]
-        assert [len(group["lines"][kind]) for kind in ("cyclical", "traditional")] == [3, 3]
+        assert [len(group["lines"][kind]) for kind in ("cyclical", "traditional")] == [3, 2]
         for line in group["lines"]["cyclical"]:
             assert len(line["error"]) == 3
             assert line["barrier"] >= 0
