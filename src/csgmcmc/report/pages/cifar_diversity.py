@@ -215,6 +215,7 @@ def _picture(family: str, group: Group) -> Picture:
             label=name,
         )  # fmt: skip
     cycles.set(title="by number of cycles", xlabel="cycles", ylabel="test error, %")
+    cycles.xaxis.get_major_locator().set_params(integer=True)
     cycles.legend(fontsize="small")
     return Picture(
         f"{group['source']}-diversity-{family.lower()}",
