@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.posterior.progress import Bar
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
     from csgmcmc.posterior.check import Check
 
 Method = Literal["uniform", "harmonic", "stacking"]
@@ -287,6 +290,28 @@ class Posterior:
         from csgmcmc.posterior.check import check  # noqa: PLC0415  (slow to import)
 
         return check(self, loader, chain)
+
+    # Elsewhere
+
+    def export(
+        self, path: str | PathLike[str], inputs: Any, *, dynamic_shapes: Any = None
+    ) -> "ExportedProgram":
+        """Write the averaged prediction as one program, which runs without this library.
+
+        `torch.export.load(path).module()` takes inputs as `predict` does, of any batch size, and
+        returns a dictionary: "probs" and "log_probs", or "mean", "variance" and "noise_variance";
+        "entropy", "expected_entropy", "mutual_information" and "spread". All draws are in the file.
+        The program is compared with `predict` before it is written.
+
+        Args:
+            path: the file, which ends in .pt2.
+            inputs: a batch to trace with, as for `predict`; its values are not kept.
+            dynamic_shapes: which dimensions may change, as `torch.export.export` takes it for
+                `inputs`; by default the first dimension of every tensor, the batch.
+        """
+        from csgmcmc.posterior.export import export  # noqa: PLC0415  (slow to import)
+
+        return export(self, path, inputs, dynamic_shapes=dynamic_shapes)
 
     def _bar(self, title: str, loader: Iterable[Any]) -> Bar:
         total = None

@@ -1,0 +1,270 @@
+"""Draws, and functions of them, as a tree that ArviZ summarises and plots.
+
+tree = to_arviz({"probs": p.members}, draws=posterior.draws)
+arviz_stats.summary(tree)
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from csgmcmc.arguments import check_choice, check_count
+from csgmcmc.draws import Draw
+from csgmcmc.integrations.missing import require
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+Values = Mapping[str, Any]
+"""Arrays or tensors by name."""
+
+LIMIT = 10_000_000  # numbers that are taken out of draws without being asked twice: 80 MB
+
+
+def to_arviz(
+    values: Sequence[Draw] | Values,
+    *,
+    names: str | Collection[str] | Callable[[str], bool] | None = None,
+    draws: Sequence[Draw] | None = None,
+    chains: ArrayLike | None = None,
+    cycles: ArrayLike | None = None,
+    by: Literal["chain", "cycle"] = "chain",
+    cut: bool = False,
+    log_likelihood: Any = None,
+    posterior_predictive: Any = None,
+    observed_data: Any = None,
+    coords: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Sequence[str]] | None = None,
+    limit: int = LIMIT,
+) -> "DataTree":
+    """A `DataTree` with dimensions chain and draw, and cycle and step as coordinates.
+
+    ArviZ counts all draws the same: weights of a `Posterior` are not passed on.
+
+    Args:
+        values: draws, for their weights; or function values by name, such as the predictions of
+            each draw, with a leading dimension for draws. Without `draws`, `chains` and `cycles`
+            they have leading dimensions for chains and draws.
+        names: which tensors of draws to take: their names, or a function that says so of a name;
+            by default all that hold floating point numbers.
+        draws: what function values are of: `posterior.draws`.
+        chains: number of the chain of each draw, where there is no `draws`; by default one chain.
+        cycles: number of the cycle of each draw, where there is no `draws`.
+        by: what the dimension chain is. With "cycle" each cycle of each chain is a chain of its
+            own, so that R-hat compares cycles.
+        cut: keep as many of the last draws of each chain as the shortest has; without it, chains
+            with unequal numbers of draws are refused.
+        log_likelihood: of each data point under each draw, as `posterior.log_scores` returns it.
+        posterior_predictive: data predicted by each draw.
+        observed_data: data, without a dimension for draws. This and the two above may be
+            dictionaries; else they are called "targets".
+        coords: values of further dimensions, as `arviz_base.from_dict` takes them.
+        dims: names of the further dimensions of each variable.
+        limit: how many numbers to take out of draws at most.
+    """
+    arviz = require("arviz_base", "arviz")
+    check_choice("by", by, ("chain", "cycle"))
+    if isinstance(values, Mapping):
+        if names is not None:
+            raise ValueError("names is for draws: of function values, give those that you want")
+        posterior = dict(values)
+    else:
+        if draws is not None or chains is not None or cycles is not None:
+            raise ValueError("draws, chains and cycles are for function values: draws know theirs")
+        draws, names = list(values), [names] if isinstance(names, str) else names
+        posterior = _weights(draws, names, check_count("limit", limit, at_least=1))
+    if not posterior:
+        raise ValueError("values is empty: give at least one function value by name")
+    taken = sorted({"chain", "draw", "cycle", "step", "source_chain"} & posterior.keys())
+    if taken:
+        raise ValueError(f"{taken[0]!r} is the name of a coordinate: call the values otherwise")
+    known = _known(draws, chains, cycles)
+    if by == "cycle" and "cycle" not in known:
+        raise ValueError("by='cycle' needs to know the cycles: give draws, or cycles")
+    layout = _layout(known, by, cut) if known else None
+
+    groups: dict[str, dict[str, Any]] = {"posterior": posterior}
+    if posterior_predictive is not None:
+        groups["posterior_predictive"] = _named(posterior_predictive)
+    if log_likelihood is not None:
+        groups["log_likelihood"] = _named(log_likelihood)
+    arrays = {
+        group: {name: _arranged(name, value, layout) for name, value in members.items()}
+        for group, members in groups.items()
+    }
+    if observed_data is not None:
+        observed = _named(observed_data)
+        arrays["observed_data"] = {name: _array(value) for name, value in observed.items()}
+    tree = arviz.from_dict(
+        arrays,
+        coords={**(coords or {}), **({"chain": layout.names} if layout else {})},
+        dims=dims,
+        check_conventions=layout is None,  # it warns of more chains than draws: often so here
+        attrs={
+            "/": {
+                "inference_library": "csgmcmc",
+                "inference_library_version": version("csgmcmc"),
+            }
+        },
+    )
+    if layout is not None:
+        for group in groups:
+            tree[group].dataset = tree[group].to_dataset().assign_coords(layout.coordinates)
+    return tree
+
+
+# Where draws go
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where each draw goes.
+
+    Attributes:
+        count: number of draws, before any are cut off.
+        rows: number of the draw at each place, of shape (chains, draws of each).
+        names: of the chains.
+        coordinates: dimensions and values of further coordinates, by name.
+    """
+
+    count: int
+    rows: NDArray[np.int64]
+    names: list[int]
+    coordinates: dict[str, tuple[Any, NDArray]]
+
+
+def _known(
+    draws: Sequence[Draw] | None, chains: ArrayLike | None, cycles: ArrayLike | None
+) -> dict[str, NDArray]:
+    """What is known of each draw: chain, cycle and step; nothing, if values are arranged."""
+    if draws is None:
+        given = {"chain": chains, "cycle": cycles}
+        known = {name: np.asarray(one) for name, one in given.items() if one is not None}
+        shapes = {one.shape for one in known.values()}
+        if len(shapes) > 1 or any(len(shape) != 1 or shape == (0,) for shape in shapes):
+            told = " and ".join(f"{name}s of shape {one.shape}" for name, one in known.items())
+            raise ValueError(f"chains and cycles must be one number for each draw, got {told}")
+        if known:
+            known.setdefault("chain", np.zeros(shapes.pop(), dtype=int))
+        return known
+    if chains is not None or cycles is not None:
+        raise ValueError("chains and cycles are known from draws: give one or the other")
+    if not len(draws):
+        raise ValueError("draws is empty: there is nothing to show")
+    return {
+        name: np.array([getattr(draw, name) for draw in draws])
+        for name in ("chain", "cycle", "step")
+    }
+
+
+def _layout(known: dict[str, NDArray], by: str, cut: bool) -> _Layout:
+    count = len(known["chain"])
+    keys = np.stack([known["chain"], known["cycle"] if by == "cycle" else known["chain"]])
+    order = np.argsort(known.get("step", np.arange(count)), kind="stable")
+    rows: dict[tuple[int, ...], list[int]] = {}
+    for row in order.tolist():
+        rows.setdefault(tuple(keys[:, row].tolist()), []).append(row)
+    ordered = [rows[key] for key in sorted(rows)]
+    shortest = min(map(len, ordered))
+    if not cut and any(len(some) > shortest for some in ordered):
+        counts = ", ".join(str(len(some)) for some in ordered)
+        raise ValueError(
+            f"{by}s have unequal numbers of draws ({counts}): say cut=True to keep the last "
+            f"{shortest} of each"
+        )
+    table = np.array([some[-shortest:] for some in ordered])
+    placed = {name: numbers[table] for name, numbers in known.items()}
+    coordinates: dict[str, tuple[Any, NDArray]] = {}
+    owners = placed.pop("chain")[:, 0]
+    names = owners.tolist()
+    if by == "cycle":
+        names = list(range(len(table)))
+        coordinates["cycle"] = ("chain", placed.pop("cycle")[:, 0])
+        coordinates["source_chain"] = ("chain", owners)
+    for name, numbers in placed.items():
+        same = (numbers == numbers[0]).all()
+        coordinates[name] = ("draw", numbers[0]) if same else (("chain", "draw"), numbers)
+    return _Layout(count, table, names, coordinates)
+
+
+# What goes there
+
+
+def _weights(
+    draws: Sequence[Draw], names: Collection[str] | Callable[[str], bool] | None, limit: int
+) -> dict[str, NDArray]:
+    """Tensors of draws by name, stacked."""
+    if not all(isinstance(draw, Draw) for draw in draws):
+        raise ValueError(
+            "values must be draws, or a dictionary of function values such as "
+            "{'probs': prediction.members}"
+        )
+    if not draws:
+        raise ValueError("values is empty: there are no draws to show")
+    first = draws[0].tensors()
+    chosen = [name for name, tensor in first.items() if _wanted(name, tensor, names)]
+    missing = sorted(set(names or ()) - set(chosen)) if not callable(names) else []
+    if missing or not chosen:
+        told = ", ".join(missing) or "nothing"
+        raise ValueError(f"names asks for {told}, the draws have {', '.join(first)}")
+    size = sum(first[name].numel() for name in chosen) * len(draws)
+    if size > limit:
+        raise ValueError(
+            f"the draws hold {size:,} numbers, more than limit={limit:,}: choose some with names, "
+            "give function values in their place, or say limit"
+        )
+    stacked: dict[str, list[NDArray]] = {name: [] for name in chosen}
+    for draw in draws:
+        tensors = draw.tensors()
+        if not stacked.keys() <= tensors.keys():
+            raise ValueError(
+                f"the draw of chain {draw.chain}, step {draw.step} is of another model: it has no "
+                f"{', '.join(sorted(stacked.keys() - tensors.keys()))}"
+            )
+        for name in chosen:
+            stacked[name].append(_array(tensors[name]))
+    return {name: np.stack(arrays) for name, arrays in stacked.items()}
+
+
+def _wanted(
+    name: str, tensor: Tensor, names: Collection[str] | Callable[[str], bool] | None
+) -> bool:
+    if names is None:
+        return tensor.is_floating_point()
+    return names(name) if callable(names) else name in names
+
+
+def _named(values: Any) -> dict[str, Any]:
+    return dict(values) if isinstance(values, Mapping) else {"targets": values}
+
+
+def _arranged(name: str, values: Any, layout: _Layout | None) -> NDArray:
+    """With leading dimensions for chains and draws."""
+    array = _array(values)
+    if layout is None:
+        if array.ndim < 2:
+            raise ValueError(
+                f"{name} must have dimensions for chains and draws, got shape {array.shape}: say "
+                "whose draws they are with draws=posterior.draws"
+            )
+        return array
+    if array.shape[:1] != (layout.count,):
+        raise ValueError(
+            f"{name} must have a leading dimension for the {layout.count} draws, got shape "
+            f"{array.shape}"
+        )
+    return array[layout.rows]
+
+
+def _array(values: Any) -> NDArray:
+    """In double precision: of rounded draws, ranks and with them R-hat come out otherwise."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = (values.double() if values.is_floating_point() else values).numpy()
+    array = np.asarray(values)
+    return array.astype(np.float64, copy=False) if array.dtype.kind == "f" else array

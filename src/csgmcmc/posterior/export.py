@@ -1,0 +1,243 @@
+"""The averaged prediction as one `torch.export` program, which needs nothing of this library.
+
+All draws that count are inside: what differs between them is stacked, what they have in common
+(the frozen part of a model with adapters) is there once.
+"""
+
+import os
+import warnings
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.func import functional_call, vmap
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from csgmcmc.draws.tensors import write_aside
+from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage, Moments, weighted
+from csgmcmc.posterior.batches import moved, tensors_of_tree
+from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
+
+if TYPE_CHECKING:
+    from csgmcmc.posterior.posterior import Posterior
+
+# What the program's numbers may differ from those of `predict`, beside the largest of them.
+TOLERANCE = 1e-3
+HALF_TOLERANCE = 5e-2  # with autocast, where kernels round in other places
+
+
+def export(
+    posterior: "Posterior", path: str | os.PathLike[str], inputs: Any, *, dynamic_shapes: Any = None
+) -> ExportedProgram:
+    """Write the program that takes `inputs` to `path`; see `Posterior.export`."""
+    file = Path(path)
+    if file.suffix != ".pt2":
+        raise ValueError(f"path must end in .pt2, got {str(path)!r}")
+    if not file.parent.is_dir():
+        raise ValueError(f"path must be in a folder that is there, got {str(path)!r}")
+    inputs = moved(inputs, posterior._members.device)
+    if dynamic_shapes is None:
+        dynamic_shapes = _batch_first(inputs)
+        inputs = _two_points(inputs)
+    _traceable(posterior.likelihood.average())
+    expected = outputs_of(posterior.predict(inputs))  # a mistake in the inputs is told here
+    # Examples are saved with a program: of the inputs, only their shapes go into the file.
+    blank = pytree.tree_map_only(Tensor, torch.zeros_like, inputs)
+    program = _exported(posterior, blank, dynamic_shapes)
+    half = posterior._options["autocast"] is not None
+    _check_equal(program, inputs, expected, HALF_TOLERANCE if half else TOLERANCE)
+    write_aside(file, lambda aside: _save(program, aside))
+    return program
+
+
+def outputs_of(prediction: Predictive) -> dict[str, Tensor]:
+    """What a program returns: the tensors of a prediction by name."""
+    values = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
+    values["mutual_information"] = prediction.mutual_information
+    if isinstance(prediction, ClassPredictive):
+        values["probs"] = prediction.probs
+    if isinstance(prediction, GaussianPredictive):
+        values["variance"] = prediction.variance
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+class AveragedModel(nn.Module):
+    """A model under many draws, averaged: a module of nothing but tensors and arithmetic.
+
+    Args:
+        posterior: model, draws, weights and likelihood.
+    """
+
+    def __init__(self, posterior: "Posterior") -> None:
+        super().__init__()
+        self.at_once = False
+        """Whether to vmap over the draws, or to evaluate them one after another."""
+
+        self._new_average = posterior.likelihood.average
+        self._run = posterior._members.run
+        # In a list: its own weights are not the program's.
+        self._architecture = [posterior._members._slot]
+        counting = np.flatnonzero(posterior.weights).tolist()
+        weights = torch.as_tensor(posterior.weights[counting], device=posterior._members.device)
+        draws = [posterior._members._fitted(posterior.draws[number]) for number in counting]
+        self._places: dict[str, str] = {}  # from the model's names to those here
+        tied: dict[int, str] = {}
+        for name, place in posterior._members._slot.state_dict(keep_vars=True).items():
+            if id(place) not in tied:
+                tensors = [draw[name] for draw in draws]
+                differ = not all(torch.equal(tensors[0], tensor) for tensor in tensors[1:])
+                tied[id(place)] = ("draws/" if differ else "common/") + name.replace(".", "/")
+                kept = torch.stack(tensors) if differ else tensors[0].clone()
+                self.register_buffer(tied[id(place)], kept)
+            self._places[name] = tied[id(place)]
+        self.differ = {name for name, place in self._places.items() if place.startswith("draws/")}
+        if not self.differ:  # one draw, or many that are the same
+            weights = weights.sum(0, keepdim=True)
+        self.register_buffer("draw_weights", weights)
+
+    def forward(self, inputs: Any) -> dict[str, Tensor]:
+        average = _traceable(self._new_average())
+        parts = average._read(self._outputs(inputs))
+        average._add(self.get_buffer("draw_weights").to(parts[0]), *parts)
+        return outputs_of(average.result())
+
+    def _outputs(self, inputs: Any) -> Any:
+        """Of all draws, with a leading dimension for them."""
+        tensors = {name: self.get_buffer(place) for name, place in self._places.items()}
+        common = {name: tensor for name, tensor in tensors.items() if name not in self.differ}
+        stacked = {name: tensor for name, tensor in tensors.items() if name in self.differ}
+
+        def one(own: dict[str, Tensor]) -> Any:
+            def model(*args: Any, **kwargs: Any) -> Any:
+                weights = {**common, **own}
+                return functional_call(
+                    self._architecture[0], weights, args, kwargs, tie_weights=False
+                )
+
+            return self._run(model, inputs)
+
+        if self.at_once:
+            return vmap(one)(stacked)
+        each = [
+            one({name: tensor[number] for name, tensor in stacked.items()})
+            for number in range(len(self.get_buffer("draw_weights")))
+        ]
+        return pytree.tree_map(lambda *leaves: torch.stack(leaves), *each)
+
+
+class _WholeMoments(Moments):
+    """Moments of all draws at once, whose weights sum to 1: nothing looks at their values."""
+
+    def add(self, weights: Tensor, values: Tensor) -> None:
+        self._weight = 1.0
+        self._mean = weighted(weights, values)
+        self._squares = weighted(weights, (values - self._mean).square())
+
+
+def _traceable(average: Average) -> Average:
+    if not isinstance(average, (ClassAverage, GaussianAverage)):
+        raise ValueError(
+            f"likelihood averages with {type(average).__name__}, which cannot be exported: take "
+            "'categorical', 'bernoulli' or 'gaussian'"
+        )
+    average._moments = _WholeMoments()
+    return average
+
+
+def _exported(posterior: "Posterior", inputs: Any, dynamic_shapes: Any) -> ExportedProgram:
+    """All draws at once where that exports, otherwise one after another; or as it was asked for."""
+    model = AveragedModel(posterior).eval()
+    asked = posterior._options["vectorize"]
+    if asked is not False and model.differ:
+        try:
+            model.at_once = True
+            return _traced(model, inputs, dynamic_shapes)
+        except ValueError:  # whatever it is: the other way works, or says what is wrong
+            if asked:
+                raise
+    model.at_once = False
+    return _traced(model, inputs, dynamic_shapes)
+
+
+def _traced(model: AveragedModel, inputs: Any, dynamic_shapes: Any) -> ExportedProgram:
+    shapes = {"inputs": dynamic_shapes}
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            # Where vmap has no rule for an operation it is only a loop.
+            warnings.filterwarnings("error", message="There is a performance drop")
+            # torch warns of what it does itself.
+            warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
+            program = torch.export.export(model, (inputs,), dynamic_shapes=shapes, strict=False)
+            if model.at_once:
+                # A program still holds the vmap itself, which an error in a later call would leave
+                # half done; this puts the stacked operations in its place.
+                program = program.run_decompositions({})
+    except Exception as error:
+        raise ValueError(
+            f"model cannot be exported, because torch.export says: {_reason(error)}"
+        ) from error
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            node.meta.pop("stack_trace", None)  # names of files and folders of this machine
+    return program
+
+
+def _reason(error: Exception) -> str:
+    """What matters of the many lines that torch says: the first, and the line of the model."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
+    reason = lines[0]
+    if reason.startswith("Constraints violated") and len(lines) > 1:
+        reason = lines[1].removeprefix("- ")
+    marker = "The following call raised this error:"
+    if marker in lines:
+        place = lines.index(marker) + 1
+        reason += f" [{': '.join(lines[place : place + 2])}]"
+    return reason
+
+
+def _check_equal(
+    program: ExportedProgram, inputs: Any, expected: dict[str, Tensor], tolerance: float
+) -> None:
+    """Refuse a program that says something else than `predict`."""
+    with torch.no_grad():
+        found = program.module()(inputs)
+    for name in {"probs", "mean", "variance"} & expected.keys():
+        scale = expected[name].abs().max()
+        if name == "mean":  # which may be 0
+            scale = scale + expected["variance"].max().sqrt()
+        off = (found[name] - expected[name]).abs().max() / scale
+        if not off <= tolerance:
+            raise ValueError(
+                f"model cannot be exported, because {name} of the program differs from that of "
+                f"predict by {off:.2g} of its size: does the model draw random numbers?"
+            )
+
+
+def _batch_first(inputs: Any) -> Any:
+    """That the first dimension of all tensors is the batch, of any size."""
+    tensors = tensors_of_tree(inputs)
+    sizes = sorted({tensor.shape[0] if tensor.ndim else 0 for tensor in tensors})
+    if len(sizes) != 1 or not sizes[0]:
+        raise ValueError(
+            "inputs must be tensors with the batch in dimension 0, at least one data point long "
+            f"and all of the same length, got {sizes}: for others, give dynamic_shapes"
+        )
+    batch = Dim("batch", min=1)
+    return pytree.tree_map(lambda leaf: {0: batch} if isinstance(leaf, Tensor) else None, inputs)
+
+
+def _two_points(inputs: Any) -> Any:
+    """A batch of one twice: torch.export takes a size of 1 for a constant."""
+    if any(len(tensor) > 1 for tensor in tensors_of_tree(inputs)):
+        return inputs
+    return pytree.tree_map_only(Tensor, lambda one: torch.cat([one, one]), inputs)
+
+
+def _save(program: ExportedProgram, path: Path) -> None:
+    with path.open("wb") as file:
+        torch.export.save(program, file)

@@ -1,0 +1,332 @@
+import subprocess
+import sys
+import zipfile
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+from torch.testing import assert_close
+
+from csgmcmc import Draws, DrawStore, MemoryDraws, Posterior
+from csgmcmc.models import resnet8
+from csgmcmc.posterior import Categorical, Gaussian, Likelihood
+from csgmcmc.posterior.averages import Average
+from tests.posterior.support import (
+    CLOSE,
+    Branching,
+    Table,
+    Tied,
+    conv_net,
+    in_memory,
+    mean_and_variance,
+    mlp,
+    random,
+    randomise,
+    tables,
+    tick,
+)
+
+WEIGHTS = [0.5, 3.0, 0.0, 1.5]
+PAIRS = {"likelihood": "gaussian", "forward": mean_and_variance}
+EVERY_CLASS = {
+    "probs",
+    "log_probs",
+    "entropy",
+    "expected_entropy",
+    "mutual_information",
+    "spread",
+}
+EVERY_NUMBER = {
+    "mean",
+    "variance",
+    "noise_variance",
+    "entropy",
+    "expected_entropy",
+    "mutual_information",
+    "spread",
+}
+
+
+class Words(nn.Module):
+    """Looks words up and counts them: inputs may have any length, and a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.classes = nn.Embedding(7, 4), nn.Linear(4, 3)
+
+    def forward(self, numbers: Tensor, mask: Tensor | None = None) -> Tensor:
+        found = self.words(numbers).tanh()
+        return self.classes(found.mean(1) if mask is None else (found * mask).mean(1))
+
+
+def make_posterior(make, weights: Any = WEIGHTS, **options) -> Posterior:
+    return Posterior(make(), in_memory(make, len(weights)), weights, **options)
+
+
+def floats(*shape: int, seed: int = 0) -> Tensor:
+    return random(*shape, seed=seed, dtype=torch.float32)
+
+
+def exported(posterior, path, inputs, **options) -> Any:
+    """What someone else gets from the file."""
+    posterior.export(path, inputs, **options)
+    return torch.export.load(path).module()
+
+
+def assert_predicts(program, posterior, inputs, names=None, tolerance=CLOSE) -> None:
+    found, expected = program(inputs), posterior.predict(inputs)
+    for name in found if names is None else names:
+        # The square root in it makes much of rounding.
+        near = {**tolerance, "atol": 1e-3} if name == "spread" else tolerance
+        assert_close(found[name], getattr(expected, name), **near)
+
+
+def slow(*case: Any) -> Any:
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.pt2"
+
+
+# What is in the program
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "options", "names"),
+    [
+        (mlp, (5, 4), {"vectorize": False}, EVERY_CLASS),
+        (mlp, (5, 4), {"vectorize": False, "likelihood": "bernoulli"}, EVERY_CLASS),
+        (mlp, (5, 4), {"vectorize": False, **PAIRS}, EVERY_NUMBER),
+        slow(mlp, (5, 4), PAIRS, EVERY_NUMBER),
+        slow(mlp, (5, 4), {"likelihood": "bernoulli"}, EVERY_CLASS),
+        slow(Tied, (5, 4), {}, EVERY_CLASS),
+        slow(mlp, (5, 6, 4), {"likelihood": Categorical(dim=-1)}, EVERY_CLASS),
+        slow(mlp, (5, 4), {"likelihood": Gaussian(variance=0.3)}, EVERY_NUMBER),
+        slow(resnet8, (2, 3, 16, 16), {}, EVERY_CLASS),
+    ],
+)
+def test_a_program_predicts_as_the_posterior(make, shape, options, names, path):
+    posterior = make_posterior(make, **options)
+    program = exported(posterior, path, floats(*shape))
+    assert set(program(floats(*shape))) == names
+    for batch in (1, 2, 9):
+        assert_predicts(program, posterior, floats(batch, *shape[1:], seed=batch))
+
+
+def test_a_program_of_all_draws_at_once(path):
+    posterior = make_posterior(mlp)
+    inputs = floats(5, 4)
+    program: Any = posterior.export(path, inputs)
+    loaded = torch.export.load(path).module()
+    for batch in (1, 2, 9):
+        assert_predicts(loaded, posterior, floats(batch, 4, seed=batch))
+
+    # An error in a vmap would leave it open, and what comes after it wrong.
+    called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert not any("vmap" in target or "batch_dim" in target for target in called)
+    assert program.state_dict["draws/0/weight"].shape == (3, 6, 4)  # 0 does not count
+    with pytest.raises(AssertionError, match="Guard failed"):
+        loaded(floats(5, 3))
+    assert_predicts(loaded, posterior, inputs)
+
+    # It says nothing of the inputs and of this machine.
+    assert not program.example_inputs[0][0].any()
+    with zipfile.ZipFile(path) as archive:
+        everything = b"".join(archive.read(name) for name in archive.namelist())
+    assert b".py" not in everything
+    assert inputs.numpy().tobytes() not in everything
+
+
+def test_it_runs_where_this_library_is_not(path):
+    posterior = make_posterior(conv_net, [1.0, 2.0])
+    posterior.export(path, floats(2, 1, 3, 3))
+    images = floats(7, 1, 3, 3, seed=1)
+    torch.save(images, path.with_name("images.pt"))
+    code = """
+import sys
+sys.modules["csgmcmc"] = None
+import torch
+program = torch.export.load("model.pt2").module()
+torch.save(program(torch.load("images.pt")), "found.pt")
+assert not any(name.startswith("csgmcmc.") for name in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=path.parent, check=True)
+    found, expected = torch.load(path.with_name("found.pt")), posterior.predict(images)
+    assert found.keys() == EVERY_CLASS
+    for name in EVERY_CLASS - {"spread"}:
+        assert_close(found[name], getattr(expected, name), **CLOSE)
+
+
+def test_draws_that_do_not_count_are_left_out(path):
+    nan = {name: tensor * float("nan") for name, tensor in mlp().state_dict().items()}
+    draws = in_memory(mlp, 2)
+    draws.append(nan, tick(5))
+    posterior = Posterior(mlp(), draws, [1, 2, 0], vectorize=False)
+    program = posterior.export(path, floats(5, 4))
+    assert program.state_dict["draws/3/bias"].shape == (2, 3)
+    assert_predicts(program.module(), posterior, floats(5, 4))
+
+
+def test_draws_that_are_all_the_same_are_there_once(path):
+    draws = MemoryDraws()
+    for step in range(3):
+        draws.append(randomise(mlp(), seed=0), tick(step))
+    posterior = Posterior(mlp(), draws)
+    program = posterior.export(path, floats(1, 4))  # and a batch of one, too
+    assert program.state_dict["common/0/weight"].shape == (6, 4)
+    assert_predicts(program.module(), posterior, floats(6, 4))
+
+
+def test_what_draws_have_in_common_is_there_once(path, tmp_path):
+    draws: Draws = DrawStore(tmp_path / "store", only=["3.weight", "3.bias"])
+    model = mlp()
+    for step in range(4):
+        with torch.no_grad():
+            model[3].bias += step
+        draws.append(model, tick(step))
+    posterior = Posterior(mlp(), draws)
+    program = posterior.export(path, floats(5, 4))
+    assert program.state_dict["common/0/weight"].shape == (6, 4)
+    assert program.state_dict["draws/3/bias"].shape == (4, 3)
+    assert_predicts(program.module(), posterior, floats(5, 4))
+
+
+def test_tied_weights_are_there_once(path):
+    posterior = make_posterior(Tied, vectorize=False)
+    program = posterior.export(path, floats(5, 4))
+    assert_predicts(program.module(), posterior, floats(5, 4))
+    assert set(program.state_dict) == {
+        "draws/first/weight",
+        "draws/first/bias",
+        "draws/second/bias",
+        "draw_weights",
+    }
+
+
+def test_autocast_is_part_of_it(path):
+    posterior = make_posterior(mlp, autocast=torch.bfloat16)
+    program = exported(posterior, path, floats(5, 4))
+    half = {"rtol": 0.0, "atol": 0.03}
+    assert_predicts(program, posterior, floats(5, 4), ["probs"], half)
+    precise: Any = make_posterior(mlp).predict(floats(5, 4))
+    assert not torch.allclose(program(floats(5, 4))["probs"], precise.probs, rtol=0, atol=1e-5)
+
+
+# Inputs
+
+
+@pytest.mark.parametrize("kind", ["dictionary", slow("tuple")])
+def test_inputs_of_several_tensors(kind, path):
+    def batch(count: int) -> Any:
+        numbers = torch.arange(count * 6).reshape(count, 6) % 7
+        mask = floats(count, 6, 1)
+        return {"numbers": numbers, "mask": mask} if kind == "dictionary" else (numbers, mask)
+
+    def forward(model, inputs):
+        return model(**inputs) if kind == "dictionary" else model(*inputs)
+
+    posterior = make_posterior(Words, forward=forward)
+    program = exported(posterior, path, batch(4))
+    for count in (1, 7):
+        assert_predicts(program, posterior, batch(count))
+
+
+def test_other_dimensions_may_change_if_it_is_said(path):
+    posterior = make_posterior(Words, vectorize=False)
+    shapes = {0: Dim("batch"), 1: Dim("length")}
+    numbers = torch.arange(24).reshape(4, 6) % 7
+    program = exported(posterior, path, numbers, dynamic_shapes=shapes)
+    assert_predicts(program, posterior, numbers.reshape(8, 3))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (torch.zeros(0, 4), r"at least one data point long and all of the same length, got \[0\]"),
+        ({"a": torch.zeros(2, 4), "b": torch.zeros(3, 4)}, r"same length, got \[2, 3\]"),
+        (torch.tensor(1.0), "batch in dimension 0"),
+        ("text", "batch in dimension 0"),
+    ],
+)
+def test_inputs_without_a_batch_are_refused(inputs, message, path):
+    with pytest.raises(ValueError, match=message):
+        make_posterior(mlp).export(path, inputs)
+
+
+def test_inputs_that_do_not_fit_fail_as_in_predict(path):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        make_posterior(mlp).export(path, floats(5, 3))
+    assert not path.exists()
+
+
+def test_the_path_must_be_that_of_a_program(tmp_path):
+    posterior = make_posterior(mlp)
+    with pytest.raises(ValueError, match=r"path must end in \.pt2, got 'model\.pt'"):
+        posterior.export("model.pt", floats(5, 4))
+    with pytest.raises(ValueError, match="path must be in a folder that is there"):
+        posterior.export(tmp_path / "absent" / "model.pt2", floats(5, 4))
+
+
+# What cannot be exported
+
+
+class Guessing(nn.Linear):
+    """Not the same twice."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return super().forward(input) + torch.randn_like(input)
+
+
+class Own(Likelihood):
+    """A user's, with an average of its own."""
+
+    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def average(self) -> Any:
+        return OwnAverage()
+
+
+class OwnAverage(Average):
+    def _read(self, outputs: Any) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+    _prediction = _add = result = _read  # pyright: ignore[reportAssignmentType]
+
+
+@pytest.mark.parametrize(
+    ("posterior", "message"),
+    [
+        (
+            lambda: make_posterior(Branching),
+            r"data-dependent.*support\.py.*return outputs if outputs\.sum\(\) > 0",
+        ),
+        (
+            lambda: make_posterior(lambda: nn.Sequential(mlp(), nn.BatchNorm1d(3)), vectorize=True),
+            "specialized it to be a constant",
+        ),
+        (lambda: make_posterior(lambda: Guessing(4, 4)), "probs of the program differs"),
+        (lambda: make_posterior(mlp, likelihood=Own()), "averages with OwnAverage"),
+    ],
+    ids=["branching", "vmap", "random", "likelihood"],
+)
+def test_what_cannot_be_exported_says_so_in_one_line(posterior, message, path):
+    with pytest.raises(ValueError, match=message) as refused:
+        posterior().export(path, floats(5, 4))
+    assert "cannot be exported" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not list(path.parent.iterdir())  # and nothing is left behind
+
+
+def test_a_program_that_disagrees_is_not_written(path, monkeypatch):
+    outputs = random(2, 3, 4)
+    posterior = Posterior(Table(outputs[0]), tables(outputs), vectorize=False)
+    other = Posterior(Table(outputs[0]), tables(2 * outputs))
+    monkeypatch.setattr(posterior, "predict", other.predict)
+    with pytest.raises(ValueError, match="probs of the program differs from that of predict by"):
+        posterior.export(path, torch.arange(3))
+    assert not path.exists()
