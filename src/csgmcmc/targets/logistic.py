@@ -34,6 +34,7 @@ class LogisticRegression(Target):
 
     @property
     def num_data(self) -> int:
+        """Number of data points, N."""
         return len(self.features)
 
     @property

@@ -36,10 +36,12 @@ class Mixture(Target):
 
     @property
     def mean(self) -> Tensor:
+        """Mean of the whole mixture."""
         return self.weights @ self.means
 
     @property
     def covariance(self) -> Tensor:
+        """Covariance of the whole mixture: that of the means, and that within a mode."""
         offsets = self.means - self.mean
         between = offsets.T @ (self.weights[:, None] * offsets)
         return between + self.variance * torch.eye(self.dimension, dtype=self.means.dtype)

@@ -1,0 +1,344 @@
+"""Sampling with a Lightning `Trainer`: a callback, and a loader whose position is saved.
+
+    callback = SamplingCallback(schedule, DrawStore("runs/mine"))
+    trainer = lightning.Trainer(max_steps=schedule.steps, callbacks=[callback])
+    trainer.fit(module, loader)  # module.configure_optimizers returns a sampler
+
+Lightning's checkpoints hold the weights and, in the sampler's state, its noise. `ResumableLoader`
+adds the order of the data, the position in it, and the random state of everything else, so that
+`trainer.fit(module, loader, ckpt_path=...)` goes on with the same draws.
+"""
+
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DistributedSampler
+
+from csgmcmc.arguments import check_count
+from csgmcmc.chain import Diverged
+from csgmcmc.chain.config import check_same, describe_sampler
+from csgmcmc.chain.randomness import random_state, restore_random_state
+from csgmcmc.draws import AnotherDrawError, Draws, DrawStore, MemoryDraws
+from csgmcmc.integrations.missing import require
+from csgmcmc.integrations.resumable import ResumableLoader
+from csgmcmc.samplers import Sampler
+from csgmcmc.schedules import Schedule, Tick
+
+require("lightning.pytorch", "lightning")
+
+from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
+from lightning.pytorch.callbacks import GradientAccumulationScheduler  # noqa: E402
+
+__all__ = ["ResumableLoader", "SamplingCallback"]
+
+# Strategies in which every process has all weights, by name: `pytorch_lightning` has its own.
+WHOLE = {"SingleDeviceStrategy", "DDPStrategy"}
+HALF = (torch.float16, torch.bfloat16)
+
+
+class SamplingCallback(Callback):
+    """Applies a schedule before each step of a Trainer, and keeps the draws.
+
+    The module's `training_step` returns the mean negative log-likelihood of a batch, and its
+    `configure_optimizers` a csgmcmc sampler, or any torch optimizer, and nothing besides. A step of
+    the schedule is a step of the optimizer, however many batches it accumulates. lr, temperature,
+    cycle and the number of draws go to the Trainer's loggers.
+
+    Args:
+        schedule: how much of lr and temperature each step uses, and which draws are kept.
+        draws: where to keep them; in memory by default. Only the first process writes.
+        chain: number of the chain; by default the sampler's.
+    """
+
+    def __init__(
+        self, schedule: Schedule, draws: Draws | None = None, *, chain: int | None = None
+    ) -> None:
+        if not isinstance(schedule, Schedule):
+            raise ValueError(
+                f"schedule must be a csgmcmc schedule, such as Cyclical, got {schedule!r}"
+            )
+        if draws is not None and not isinstance(draws, Draws):
+            raise ValueError(f"draws must be a DrawStore or MemoryDraws, got {draws!r}")
+        self.schedule = schedule
+        self.draws = MemoryDraws() if draws is None else draws
+        self.chain = None if chain is None else check_count("chain", chain, at_least=0)
+        self._process = os.getpid()
+        self._number = 0
+        self._tick: Tick | None = None
+        self._batches = 0  # whose gradients are in the step that comes
+        self._stops = False  # whether the schedule ends the run, or the Trainer
+        self._ahead: set[int] = set()  # draws of a run that went further than its checkpoint
+        self._forked = False  # whether one of them differs from what the resumed run finds
+        self._loader: ResumableLoader | None = None
+        self._loaded: dict[str, Any] = {}
+        self._random: dict[str, Any] | None = None
+
+    # Before the run
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._loaded = {}  # what is left of a checkpoint that was loaded for a test
+        if stage != "fit":
+            return
+        if not pl_module.automatic_optimization:
+            raise ValueError(
+                "automatic_optimization is False: a schedule needs steps that the Trainer takes, "
+                "with one optimizer; set it to True, or write the loop yourself"
+            )
+        strategy = type(trainer.strategy)
+        if not WHOLE & {kind.__name__ for kind in strategy.__mro__}:
+            raise ValueError(
+                f"strategy {strategy.__name__} does not keep all weights in each process: use "
+                "strategy='auto' or 'ddp', or csgmcmc.Chain for sharded models"
+            )
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        optimizer = _only_optimizer(trainer)
+        noise = getattr(optimizer, "noise", None)
+        self._number = (noise.chain if noise else 0) if self.chain is None else self.chain
+        if noise is not None and noise.chain != self._number:
+            raise ValueError(
+                f"chain={self._number}, but the sampler draws the noise of chain {noise.chain}: "
+                f"make it with chain={self._number}"
+            )
+        if isinstance(self.draws, MemoryDraws) and os.getpid() != self._process:
+            raise ValueError(
+                "draws in memory would end with the processes that this strategy starts: keep them "
+                "in a DrawStore"
+            )
+        self._tick, self._batches, self._random = None, 0, None
+        if self._loaded:
+            check_same(self._loaded["schedule"], repr(self.schedule), "schedule")
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        optimizer = _only_optimizer(trainer)
+        self._check_length(trainer)
+        _check_replicas(trainer, optimizer)
+        self._loader = _resumable_loader(trainer)
+        if self._loader is not None and self._loaded.get("loader") is not None:
+            # Lightning does not do so at the end of an epoch.
+            self._loader.load_state_dict(self._loaded["loader"])
+        self._loaded = {}
+        first, writes = trainer.global_step, trainer.is_global_zero
+        if writes and isinstance(self.draws, DrawStore):
+            provenance = {"schedule": repr(self.schedule), **describe_sampler(optimizer)}
+            seed = getattr(getattr(optimizer, "noise", None), "seed", None)
+            self.draws.claim(self._number, provenance={"seed": seed, **provenance})
+        steps = {draw.step for draw in self.draws.of_chain(self._number)} if writes else set()
+        if trainer.strategy.reduce_boolean_decision(first == 0 and bool(steps), all=False):
+            raise ValueError(
+                f"chain {self._number} has begun already: fit(..., ckpt_path=...) goes on with it, "
+                "another chain number or store begins a new one"
+            )
+        self._ahead, self._forked = {step for step in steps if step >= first}, False
+        if writes:
+            self._check_draws_before(first, len(steps) - len(self._ahead))
+
+    def _check_draws_before(self, first: int, found: int) -> None:
+        wanted = sum(self.schedule(step).collect for step in range(first))
+        if found < wanted:
+            warnings.warn(
+                f"{wanted - found} of the {wanted} draws before step {first} are not in draws: "
+                "give the DrawStore that the run began with",
+                stacklevel=3,
+            )
+
+    def _check_length(self, trainer: Trainer) -> None:
+        """Refuse a Trainer that would run on after the schedule, and name one that stops before."""
+        callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+        changing = any(isinstance(each, GradientAccumulationScheduler) for each in callbacks)
+        total = -1 if changing else trainer.estimated_stepping_batches
+        self._stops = total < 0 or math.isinf(total)
+        steps = self.schedule.steps
+        if self._stops or total == steps:
+            return
+        advice = f"give it max_steps={steps} and no max_epochs, or the schedule steps={total}"
+        if total > steps:
+            raise ValueError(
+                f"the Trainer takes {total} steps, more than the {steps} of the schedule: {advice}"
+            )
+        trial = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
+        if trainer.is_global_zero and not trial:
+            warnings.warn(
+                f"the Trainer stops after {total} of the {steps} steps of the schedule, which "
+                f"misses draws: {advice}",
+                stacklevel=2,
+            )
+
+    # One step
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._loader = _resumable_loader(trainer)  # which may be made anew every few epochs
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        # The same again for all batches of one step: a schedule only looks at the step.
+        self._tick = self.schedule.apply(_only_optimizer(trainer), trainer.global_step)
+        self._batches += 1
+
+    def on_before_optimizer_step(
+        self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        # Lightning divides each loss by this number, and ends an epoch with a step of fewer batches
+        # where it does not divide the epoch. That would be a mean that is too small.
+        wanted = trainer.accumulate_grad_batches
+        if self._batches < wanted:
+            for param in _parameters(optimizer):
+                if param.grad is not None:
+                    param.grad.mul_(wanted / self._batches)
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        if trainer.enable_validation:
+            self._random = random_state([])
+        tick = self._tick
+        if tick is None or trainer.global_step == tick.step:  # gradients are still accumulating
+            return
+        self._batches = 0
+        optimizer = _only_optimizer(trainer)
+        if tick.collect:
+            self._keep(trainer, pl_module, optimizer, tick)
+        log_every = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
+        if log_every and trainer.global_step % log_every == 0:
+            self._log(trainer, optimizer.param_groups[0], tick)
+        if self._stops and trainer.global_step == self.schedule.steps:
+            trainer.should_stop = True
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Training goes on with the random state that it had, so that draws do not depend on when
+        # there was validation, and a resumed run need not repeat one.
+        if self._random is not None:
+            restore_random_state(self._random, [])
+            self._random = None
+
+    def _keep(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        optimizer: torch.optim.Optimizer,
+        tick: Tick,
+    ) -> None:
+        if not all(_is_finite(param.detach()) for param in _parameters(optimizer)):
+            lr = float(optimizer.param_groups[0]["lr"])
+            error = Diverged("a weight", tick, lr, [self._number], None)
+            error.add_note("With Lightning, clip= is Trainer(gradient_clip_val=...).")
+            raise error
+        if not trainer.is_global_zero:
+            return
+        try:
+            self.draws.append(pl_module, tick, chain=self._number)
+        except AnotherDrawError:
+            if tick.step not in self._ahead:
+                raise
+            if not self._forked:  # both ways from the checkpoint on are the chain's
+                warnings.warn(
+                    f"the run does not go on exactly from its checkpoint: its draw of step "
+                    f"{tick.step}, and others that are there already, are kept as they are; "
+                    "ResumableLoader makes it exact",
+                    stacklevel=2,
+                )
+            self._forked = True
+
+    def _log(self, trainer: Trainer, group: dict[str, Any], tick: Tick) -> None:
+        values = {"lr": float(group["lr"]), "cycle": tick.cycle, "draws": len(self.draws)}
+        if "temperature" in group:
+            values["temperature"] = float(group["temperature"])
+        for logger in trainer.loggers:
+            named = {f"csgmcmc/{name}": value for name, value in values.items()}
+            logger.log_metrics(named, step=tick.step)
+
+    # After the run, and checkpoints
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._close()
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        self._random = None
+        if isinstance(self.draws, DrawStore):
+            self.draws.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        loader = None if self._loader is None else self._loader.state_dict()
+        return {"schedule": repr(self.schedule), "loader": loader}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._loaded = state_dict
+
+
+def _only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
+    """The sampler, with nothing besides that would move its lr."""
+    if len(trainer.optimizers) != 1:
+        raise ValueError(
+            f"configure_optimizers returns {len(trainer.optimizers)} optimizers: return one"
+        )
+    optimizer = trainer.optimizers[0]
+    if not any("lr" in group for group in optimizer.param_groups):
+        raise ValueError(
+            "configure_optimizers must return a sampler, or an optimizer with an lr, got "
+            f"{type(optimizer).__name__}"
+        )
+    if trainer.lr_scheduler_configs:
+        names = ", ".join(type(each.scheduler).__name__ for each in trainer.lr_scheduler_configs)
+        raise ValueError(
+            f"configure_optimizers returns {names}, but the schedule of SamplingCallback sets lr: "
+            "return the sampler alone"
+        )
+    return optimizer
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _is_finite(weights: Tensor) -> bool:
+    """A sum costs one pass; only a suspicious one is looked at more closely."""
+    return math.isfinite(weights.sum()) or bool(weights.isfinite().all())
+
+
+def _resumable_loader(trainer: Trainer) -> ResumableLoader | None:
+    """The training data, if they can be resumed, and if each process has some of its own."""
+    loader = trainer.train_dataloader
+    if not isinstance(loader, ResumableLoader):
+        return None
+    sampler = getattr(loader.loader, "sampler", None)
+    if trainer.world_size > 1 and not isinstance(sampler, DistributedSampler):
+        raise ValueError(  # Lightning would give an ordinary loader such a sampler
+            f"the ResumableLoader gives all {trainer.world_size} processes the same data: make its "
+            "loader with sampler=DistributedSampler(data), in the module's train_dataloader"
+        )
+    return loader
+
+
+def _check_replicas(trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse replicas that would draw different noise, and name weights that cannot hold it."""
+    if not isinstance(optimizer, Sampler):
+        return
+    seed = optimizer.noise.seed
+    same = trainer.strategy.broadcast(seed) == seed
+    if not trainer.strategy.reduce_boolean_decision(same, all=True):
+        raise ValueError(
+            "the processes have different seeds: make the sampler with the same seed= in all"
+        )
+    if trainer.is_global_zero and any(param.dtype in HALF for param in _parameters(optimizer)):
+        warnings.warn(
+            "some weights have 16 bits, which round most of the noise away: use "
+            "precision='bf16-mixed', which keeps weights of 32",
+            stacklevel=2,
+        )

@@ -1,0 +1,82 @@
+"""A loader whose position can be saved, for training loops that are not ours."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch.distributed as dist
+
+from csgmcmc.chain.config import check_same, describe_loader
+from csgmcmc.chain.feed import Feed
+from csgmcmc.chain.randomness import Generator, random_state, restore_random_state
+
+
+class ResumableLoader:
+    """A loader whose order, position and random transforms go on exactly from a checkpoint.
+
+    Its state, which Lightning saves and loads, holds that of the global generators too. The epoch
+    in progress is begun again and its batches are passed over. Whenever it is iterated it goes on
+    where it was, with as many batches as an epoch has: a Trainer that resumes does not always begin
+    its epochs at the same step.
+
+    With several processes the loader's sampler is a `DistributedSampler`, and only the first
+    process goes on with the same random transforms and dropout.
+
+    Args:
+        loader: a `DataLoader`, or anything with a length that gives batches when it is iterated.
+        generators: generators that the data's transforms draw from, besides the global ones and
+            the loader's own.
+    """
+
+    def __init__(self, loader: Iterable[Any], generators: Sequence[Generator] = ()) -> None:
+        self.loader = loader
+        if describe_loader(loader)["batches"] is None:
+            raise ValueError(
+                f"loader must have a length, got {type(loader).__name__} without one: a position "
+                "in it could not be found again"
+            )
+        self._feed = _Epochs(loader, generators)
+        self._loaded: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.loader)  # pyright: ignore[reportArgumentType]
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(len(self)):
+            if self._loaded is not None:  # only now: who asks for batches draws from the generators
+                state, self._loaded = self._loaded, None
+                self._go_to(state)
+            yield self._feed.next()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position, and the random state of this moment."""
+        if self._loaded is not None:
+            return self._loaded
+        return {
+            "data": describe_loader(self.loader),
+            "feed": self._feed.state_dict(),
+            "random": random_state(self._feed.generators),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state` when the next batch is asked for."""
+        check_same(state["data"], describe_loader(self.loader), "data")
+        self._loaded = state
+
+    def _go_to(self, state: dict[str, Any]) -> None:
+        feed, now = state["feed"], state["random"]
+        if dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
+            # The state is the first process's: replicas must not draw what that draws.
+            now = random_state(self._feed.generators)
+            feed = {**feed, "began": now}
+        self._feed.load_state_dict(feed)
+        restore_random_state(now, self._feed.generators)
+
+
+class _Epochs(Feed):
+    """Lets go of an epoch with its last batch, so that nobody need go through it again."""
+
+    def next(self) -> Any:
+        batch = super().next()
+        if self._taken == len(self.loader):  # pyright: ignore[reportArgumentType]
+            self._iterator = None
+        return batch

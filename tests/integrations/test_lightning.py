@@ -1,0 +1,374 @@
+"""A Lightning run is the chain that `Chain` would run, also when it is stopped and resumed."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
+from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.plugins import MixedPrecision
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from csgmcmc import SGHMC, Chain, Constant, Diverged, DrawStore, MemoryDraws, Posterior
+from csgmcmc.integrations.lightning import SamplingCallback
+from tests.integrations import lightning_support
+from tests.integrations.lightning_support import (
+    SCHEDULE,
+    STEPS,
+    Network,
+    Points,
+    Validated,
+    assert_same,
+    fit,
+    in_order,
+    make_trainer,
+)
+
+pytestmark = [
+    # Lightning's own use of torch's trees.
+    pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated"),
+    # Its advice, on machines with more cores.
+    pytest.mark.filterwarnings("ignore:The '.*_dataloader' does not have many workers"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty"),
+]
+
+
+# What a run is
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({}, {}),
+        ({"accumulate": 2}, {"accumulate_grad_batches": 2}),
+        ({"clip": 0.1, "watch": False}, {"gradient_clip_val": 0.1}),
+    ],
+    ids=["plain", "accumulated", "clipped"],
+)
+def test_draws_are_those_of_a_chain(ours, theirs):
+    module = Network()
+    sampler = module.configure_optimizers()
+    chain = Chain(module, cross_entropy, in_order(), sampler, SCHEDULE, progress=False, **ours)
+    draws = fit(**theirs)
+    assert len(draws) == 12
+    assert_same(draws, chain.run(), rtol=1e-4, atol=1e-5)
+
+
+def test_an_epoch_that_ends_with_fewer_batches_still_steps_with_their_mean():
+    """Of five batches two, two and one are accumulated: Lightning halves the last one's loss."""
+    data = Points(40)
+    draws = fit(
+        loader=DataLoader(data, batch_size=8),
+        schedule=Constant(6, every=1),
+        max_steps=6,
+        accumulate_grad_batches=2,
+    )
+    module = Network()
+    sampler = module.configure_optimizers()
+    batches = list(DataLoader(data, batch_size=8))
+    wanted = MemoryDraws()
+    for step, numbers in enumerate([(0, 1), (2, 3), (4,)] * 2):
+        tick = Constant(6, every=1).apply(sampler, step)
+        sampler.zero_grad()
+        for number in numbers:
+            (module.training_step(batches[number], 0) / len(numbers)).backward()
+        sampler.step()
+        wanted.append(module, tick)
+    assert_same(draws, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_any_optimizer_follows_the_schedule():
+    class Plain(Network):
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.2)
+
+    found = []
+
+    class Look(Callback):
+        def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+            found.append(optimizer.param_groups[0]["lr"])
+
+    callback = SamplingCallback(SCHEDULE, chain=2)
+    make_trainer(callback, Look()).fit(Plain(), in_order())
+    assert found == pytest.approx([0.2 * SCHEDULE(step).lr_scale for step in range(STEPS)])
+    assert callback.draws.chains == [2]
+    assert len(callback.draws) == 12
+
+
+def test_validation_does_not_disturb():
+    """Neither the modes of the layers, nor what shuffling, augmentation and dropout draw."""
+
+    def run(module, *validation, **options):
+        torch.manual_seed(1)
+        callback = SamplingCallback(SCHEDULE)
+        loader = DataLoader(Points(noise=0.1), batch_size=8, shuffle=True)
+        make_trainer(callback, **options).fit(module, loader, *validation)
+        return callback.draws
+
+    module = Validated(dropout=0.3)
+    held_out = DataLoader(Points(16, noise=0.1), batch_size=8)
+    draws = run(module, held_out, val_check_interval=2, num_sanity_val_steps=2)
+    assert module.validations == 2 + 2 * STEPS // 2
+    assert_same(draws, run(Network(dropout=0.3)))
+
+
+def test_the_posterior_takes_the_module():
+    module = Network()
+    draws = fit(module)
+    inputs = Points().inputs
+    wanted = sum(
+        nn.functional.softmax(torch.func.functional_call(module.eval(), draw.tensors(), inputs), -1)
+        for draw in draws
+    ) / len(draws)
+    posterior = Posterior(module, draws)
+
+    def probs(prediction):
+        return prediction.probs
+
+    torch.testing.assert_close(probs(posterior.predict(inputs)), wanted)
+
+    def forward(model: Any, batch):  # a part of the module, for which draws are not stacked
+        return model.net(batch["x"])
+
+    through = Posterior(module, draws, forward=forward)
+    torch.testing.assert_close(probs(through.predict({"x": inputs})), wanted)
+    assert len(probs(posterior.predict_loader(in_order()))) == 48
+
+
+def test_the_loggers_are_told(tmp_path):
+    draws = fit(logger=CSVLogger(tmp_path), log_every_n_steps=5)
+    with (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == list(range(4, STEPS, 5))
+    lrs = [0.1 * SCHEDULE(step).lr_scale for step in range(4, STEPS, 5)]
+    assert [float(row["csgmcmc/lr"]) for row in rows] == pytest.approx(lrs)
+    assert float(rows[0]["csgmcmc/temperature"]) == 0  # exploring
+    assert float(rows[-1]["csgmcmc/temperature"]) == 1
+    assert int(rows[-1]["csgmcmc/draws"]) == len(draws)
+
+
+def test_pytorch_lightning_works_too():
+    other = pytest.importorskip("pytorch_lightning")
+
+    class Other(other.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = Network().net
+
+        def training_step(self, batch, batch_idx):
+            return cross_entropy(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self):
+            return Network.configure_optimizers(self)  # pyright: ignore[reportArgumentType]
+
+        options = Network().options
+
+    callback = SamplingCallback(SCHEDULE)
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = other.Trainer(
+        max_steps=STEPS,
+        accelerator="cpu",
+        callbacks=[callback],
+        enable_model_summary=False,
+        **quiet,
+    )
+    trainer.fit(Other(), in_order())
+    assert_same(callback.draws, fit())
+
+
+# Precision
+
+
+def test_mixed_precision_keeps_weights_of_32_bits():
+    draws = fit(precision="bf16-mixed")
+    assert len(draws) == 12
+    assert all(t.dtype != torch.bfloat16 for draw in draws for t in draw.tensors().values())
+    assert not torch.equal(draws[0].tensors()["net.0.weight"], fit()[0].tensors()["net.0.weight"])
+
+
+@pytest.mark.parametrize("bad", [None, 30])
+def test_a_step_that_a_gradient_scaler_skips_moves_nothing_and_counts(bad):
+    """That is what 16-mixed does on a GPU when gradients overflow."""
+
+    class Overflows(Network):
+        def training_step(self, batch, batch_idx):
+            loss = super().training_step(batch, batch_idx)
+            return loss * float("inf") if self.trainer.global_step == bad else loss
+
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)  # pyright: ignore[reportPrivateImportUsage]
+    plugin = MixedPrecision("16-mixed", "cpu", scaler=scaler)
+    draws = fit(Overflows(), plugins=[plugin], schedule=Constant(STEPS, every=1))
+    weights = [draw.tensors()["net.0.weight"] for draw in draws]
+    still = [step for step in range(1, STEPS) if torch.equal(weights[step - 1], weights[step])]
+    assert still == ([] if bad is None else [bad])
+    if bad is None:
+        one = fit(schedule=Constant(STEPS, every=1), max_steps=STEPS)[0]
+        torch.testing.assert_close(one.tensors(), draws[0].tensors(), rtol=1e-2, atol=1e-2)
+
+
+def test_weights_of_16_bits_are_warned_of():
+    with pytest.warns(UserWarning, match="16 bits, which round most of the noise away"):
+        fit(precision="bf16-true")
+
+
+# How long
+
+
+def test_a_trainer_that_runs_on_after_the_schedule_is_refused():
+    with pytest.raises(ValueError, match=r"takes 66 steps, more than the 60 .*max_steps=60"):
+        fit(max_steps=-1, max_epochs=11)
+
+
+def test_a_trainer_that_stops_before_the_schedule_is_named():
+    with pytest.warns(UserWarning, match=r"stops after 54 of the 60 steps .*max_steps=60"):
+        draws = fit(max_steps=-1, max_epochs=9)
+    assert len(draws) == 9
+
+
+def test_a_trial_run_is_not():
+    assert len(fit(fast_dev_run=True)) == 0
+
+
+def test_a_trainer_without_an_end_stops_with_the_schedule():
+    assert len(fit(max_steps=-1, max_epochs=-1)) == 12
+
+
+def test_steps_whose_number_is_not_known_stop_with_the_schedule():
+    callback = SamplingCallback(SCHEDULE)
+    accumulation = GradientAccumulationScheduler({0: 2, 4: 1})
+    trainer = make_trainer(callback, accumulation, max_steps=-1, max_epochs=1000)
+    trainer.fit(Network(), in_order())
+    assert len(callback.draws) == 12
+    assert trainer.current_epoch == 12  # four of 3 steps, eight of 6
+
+
+# What is refused
+
+
+class Returns(Network):
+    """`configure_optimizers` returns what the function makes of the module."""
+
+    def __init__(self, function, automatic: bool = True) -> None:
+        super().__init__()
+        self.function, self.automatic_optimization = function, automatic
+
+    def configure_optimizers(self):
+        return self.function(self)
+
+
+def sampler_of(module: Network) -> SGHMC:
+    return Network.configure_optimizers(module)
+
+
+def with_plan(module):
+    sampler = sampler_of(module)
+    return [sampler], [torch.optim.lr_scheduler.StepLR(sampler, 10)]
+
+
+@pytest.mark.parametrize(
+    ("module", "error", "words"),
+    [
+        (Returns(sampler_of, automatic=False), ValueError, "automatic_optimization is False"),
+        (Returns(lambda m: [sampler_of(m)] * 2), RuntimeError, "multiple optimizers"),
+        (Returns(with_plan), ValueError, "returns StepLR, but the schedule of SamplingCallback"),
+    ],
+    ids=["manual", "two", "lr scheduler"],
+)
+def test_other_optimization_is_refused(module, error, words):
+    with pytest.raises(error, match=words):
+        fit(module)
+
+
+@pytest.mark.filterwarnings("ignore:`LightningModule.configure_optimizers` returned `None`")
+def test_no_optimizer_is_refused():
+    with pytest.raises(ValueError, match="configure_optimizers must return a sampler"):
+        fit(Returns(lambda _: None))
+
+
+def test_a_sampler_of_another_chain_is_refused():
+    with pytest.raises(ValueError, match="chain=1, but the sampler draws the noise of chain 0"):
+        make_trainer(SamplingCallback(SCHEDULE, chain=1)).fit(Network(), in_order())
+
+
+def test_a_sampler_brings_its_chain():
+    assert fit(Network(chain=4)).chains == [4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((100,), "schedule must be a csgmcmc schedule, such as Cyclical, got 100"),
+        ((SCHEDULE, "runs/mine"), "draws must be a DrawStore or MemoryDraws, got 'runs/mine'"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        SamplingCallback(*arguments)
+    with pytest.raises(ValueError, match="chain must be at least 0, got -1"):
+        SamplingCallback(SCHEDULE, chain=-1)
+
+
+def test_a_sharded_model_is_refused():
+    trainer: Any = SimpleNamespace(strategy=ModelParallelStrategy())
+    with pytest.raises(ValueError, match="ModelParallelStrategy does not keep all weights"):
+        SamplingCallback(SCHEDULE).setup(trainer, Network(), "fit")
+
+
+def test_draws_in_the_memory_of_another_process_are_refused(monkeypatch):
+    callback = SamplingCallback(SCHEDULE)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(ValueError, match="keep them in a DrawStore"):
+        make_trainer(callback).fit(Network(), in_order())
+
+
+def test_weights_that_are_not_finite_are_never_kept():
+    draws = MemoryDraws()
+    with pytest.raises(Diverged, match="diverged: a weight is not finite at step 1") as caught:
+        fit(Network(lr=1e38), draws=draws, schedule=Constant(STEPS, every=1))
+    assert "gradient_clip_val" in caught.value.__notes__[0]
+    assert [draw.step for draw in draws] == [0]
+
+
+def test_without_lightning_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    monkeypatch.delitem(sys.modules, "csgmcmc.integrations.lightning")
+    with pytest.raises(ImportError, match=r"pip install 'csgmcmc\[lightning\]'"):
+        import csgmcmc.integrations.lightning  # noqa: F401, PLC0415
+
+
+# Two processes
+
+
+def test_replicas_stay_equal_and_only_the_first_writes(tmp_path):
+    root = str(Path(__file__).parents[2])
+    result = subprocess.run(
+        [sys.executable, lightning_support.__file__, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=900,  # where all is busy; it takes seconds
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    one, other = (torch.load(tmp_path / f"weights-{rank}.pt") for rank in range(2))
+    assert all(torch.equal(left, right) for left, right in zip(one, other, strict=True))
+    store = DrawStore(tmp_path / "whole")
+    assert len(store) == 12
+    assert store.problems == []
+    assert torch.equal(store[-1].tensors()["net.0.weight"], one[0])
+    assert_same(store, DrawStore(tmp_path / "cut"))
+    for rank in range(2):
+        assert "have different seeds" in (tmp_path / f"seeds-{rank}.txt").read_text()
+        assert "sampler=DistributedSampler" in (tmp_path / f"same-{rank}.txt").read_text()
+        assert "chain 0 has begun already" in (tmp_path / f"whole-{rank}.txt").read_text()
+    assert len(DrawStore(tmp_path / "whole")) == 12
