@@ -1,0 +1,206 @@
+"""Accelerate: a sampler in a loop of your own, with all that `Accelerator` does to it.
+
+model, sampler, loader = accelerator.prepare(model, sampler, loader)
+run = AcceleratedRun(accelerator, model, sampler, schedule, draws)
+for batch in run.batches(loader):
+    with accelerator.accumulate(model):
+        accelerator.backward(model(**batch).loss)
+        run.step()
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import RandomSampler
+
+from csgmcmc.chain.config import describe_loader
+from csgmcmc.chain.randomness import random_state, restore_random_state
+from csgmcmc.draws import Draws
+from csgmcmc.integrations.counting import check_not_sequences, num_targets
+from csgmcmc.integrations.missing import require
+from csgmcmc.integrations.steps import Steps, check_replicas
+from csgmcmc.schedules import Schedule, Tick
+
+require("accelerate", "accelerate")
+
+from accelerate import Accelerator  # noqa: E402
+from accelerate.data_loader import SeedableRandomSampler  # noqa: E402
+from accelerate.optimizer import AcceleratedOptimizer  # noqa: E402
+from accelerate.utils import DistributedType  # noqa: E402
+
+__all__ = ["AcceleratedRun", "num_targets"]
+
+SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
+
+
+class AcceleratedRun:
+    """The steps of a prepared sampler along a schedule, saved by `accelerator.save_state`.
+
+    The schedule is not to be prepared as a scheduler: Accelerate steps those once for each process.
+
+    Args:
+        accelerator: the `Accelerator`.
+        model: what `accelerator.prepare` made of the model.
+        sampler: what it made of the sampler.
+        schedule: how much of lr and temperature each step uses, and which draws are kept. Its
+            `steps` are steps of the sampler, not batches.
+        draws: where to keep them; the main process does.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        model: nn.Module,
+        sampler: torch.optim.Optimizer,
+        schedule: Schedule,
+        draws: Draws,
+    ) -> None:
+        check_whole(accelerator.distributed_type)
+        Steps.check_draws(draws)
+        if not isinstance(sampler, AcceleratedOptimizer):
+            raise ValueError(
+                "sampler must be the one that accelerator.prepare returned, got a "
+                f"{type(sampler).__name__}"
+            )
+        self.accelerator, self.model, self.sampler, self.draws = accelerator, model, sampler, draws
+        self.steps = Steps(sampler.optimizer, schedule)
+        self.seen = 0
+        """How many batches this process has seen."""
+        self._waiting = 0  # batches since the last step
+        self._checked = False
+        check_replicas(sampler.optimizer)
+        accelerator.register_for_checkpointing(self)
+
+    @property
+    def taken(self) -> int:
+        """How many steps the sampler has taken."""
+        return self.steps.taken
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps of the schedule have been taken."""
+        return self.steps.done
+
+    def batches(self, loader: Any) -> Iterator[Any]:
+        """Batches of the prepared `loader`, over and over, until the schedule ends.
+
+        After `accelerator.load_state` they go on where they were. For that the loader must shuffle
+        by a seed: `DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)`.
+        """
+        if not hasattr(loader, "set_epoch"):
+            raise ValueError(
+                "loader must be the one that accelerator.prepare returned, got a "
+                f"{type(loader).__name__}"
+            )
+        if getattr(loader, "use_stateful_dataloader", False):
+            raise ValueError(
+                "use_stateful_dataloader=True would skip batches that are skipped here already: "
+                "say use_seedable_sampler=True in its place"
+            )
+        sizes = describe_loader(loader)
+        if sizes["batches"] is None:
+            raise ValueError(
+                "loader must have a length, got one of a stream: a position in it could not be "
+                "found again"
+            )
+        if not sizes["batches"]:
+            raise ValueError("loader gives no batches: the data are fewer than a batch, or none")
+        while not self.done:
+            epoch, skip = divmod(self.seen, sizes["batches"])
+            loader.set_epoch(epoch)
+            rest: Any = loader
+            if skip:
+                _warn_of_another_order(loader)
+                rest = self.accelerator.skip_first_batches(loader, skip)
+                rest.set_epoch(epoch)
+            # An epoch that is begun again in its middle draws random numbers that it had drawn
+            # before it was left: those that follow, of dropout for one, must not notice.
+            state = random_state([]) if skip else None
+            whole = False
+            try:
+                for batch in rest:
+                    if state is not None:
+                        restore_random_state(state, [])
+                        state = None
+                    if self.seen == 0 and isinstance(batch, Mapping):
+                        num_data = self.sampler.param_groups[0].get("num_data")
+                        check_not_sequences(batch.get("labels"), num_data, sizes["examples"])
+                    yield batch
+                    if self.done:
+                        return
+                whole = True
+            finally:
+                if not whole:  # Accelerate believes that it is in a loader until it is told
+                    rest.end()
+
+    def step(self) -> Tick | None:
+        """Step the sampler if the gradients are complete, and keep a draw if the schedule says so.
+
+        Call it for every batch, after `accelerator.backward`. It returns the tick of the step, or
+        None where there was none: gradients are still being accumulated, or have overflowed.
+        """
+        if not self._checked:  # not before: a checkpoint may have been loaded since
+            self.steps.check_start(self.draws)
+            self._checked = True
+        self.seen += 1
+        self._waiting += 1
+        if not self.accelerator.sync_gradients:
+            return None
+        self._average()
+        self.sampler.step()
+        self.sampler.zero_grad()
+        if self.sampler.step_was_skipped:
+            return None
+        tick = self.steps.advance()
+        if tick.collect:
+            model = self.accelerator.unwrap_model(self.model)
+            self.steps.keep(model, self.draws, tick, writes=self.accelerator.is_main_process)
+        return tick
+
+    def _average(self) -> None:
+        """The last batches of an epoch may be fewer than those that the gradient was divided by."""
+        wanted, found = self.accelerator.gradient_accumulation_steps, self._waiting
+        self._waiting = 0
+        if wanted == found:
+            return
+        for group in self.sampler.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    param.grad.mul_(wanted / found)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `accelerator.save_state` saves of this."""
+        if self._waiting:
+            raise ValueError(
+                f"save_state was called when {self._waiting} batches of a step had been seen, "
+                "whose gradients it does not save: call it where step() has returned a tick"
+            )
+        return {"seen": self.seen, "steps": self.steps.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """What `accelerator.load_state` loads."""
+        self.steps.load_state_dict(state_dict["steps"])
+        self.seen, self._waiting = int(state_dict["seen"]), 0
+
+
+def check_whole(kind: DistributedType) -> None:
+    """Refuse models of which no process has all weights."""
+    if kind in SHARDED:
+        raise ValueError(
+            f"Accelerate shards the model with {kind.value}, which takes the sampler's place: run "
+            "DDP, or shard with FSDP2 and use csgmcmc.Chain"
+        )
+
+
+def _warn_of_another_order(loader: Any) -> None:
+    sampler = loader.get_sampler()
+    if isinstance(sampler, RandomSampler) and not isinstance(sampler, SeedableRandomSampler):
+        warnings.warn(
+            "the order of the epoch in progress is not known any more, so that some data come "
+            "twice in it and others not: prepare the loader with Accelerator(dataloader_config="
+            "DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0))",
+            stacklevel=3,
+        )

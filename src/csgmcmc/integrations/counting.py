@@ -1,0 +1,168 @@
+"""N where a data point is not an example: how many targets a mean loss is over."""
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import IterableDataset
+
+
+def num_targets(
+    data: Iterable[Any],
+    model: nn.Module | None = None,
+    *,
+    causal: bool | None = None,
+    ignore_index: int = -100,
+) -> int:
+    """N of a data set with `labels`: how many targets the mean loss of a whole pass is over.
+
+    These are tokens for language models, and sequences for models that classify sequences. Tokens
+    that are masked out, and the first of each sequence where the loss shifts labels, do not count.
+
+    Args:
+        data: a loader of batches, or a data set of examples, which are dictionaries with `labels`.
+            Where a collator makes the labels, give a loader with that collator. All of it is read.
+        model: asked whether its loss shifts labels: evaluated on one example, where labels are one
+            for each token and `causal` is not given.
+        causal: whether the loss shifts labels, so that each token is predicted from those before
+            it, and the first of a sequence is not predicted at all.
+        ignore_index: label of what does not count.
+    """
+    return count_targets(data, model, causal, ignore_index)[0]
+
+
+def count_targets(
+    data: Iterable[Any], model: nn.Module | None, causal: bool | None, ignore_index: int
+) -> tuple[int, bool]:
+    """As `num_targets`, and whether the loss shifts labels."""
+    total = 0
+    examples = gives_examples(data)
+    for batch in each_of(data):
+        labels, shifted = _labels_of(batch)
+        # One label for each token: in a batch a second dimension, in an example the first one.
+        by_token = labels.ndim >= (1 if examples else 2) and not labels.is_floating_point()
+        if causal and not by_token:
+            raise ValueError(
+                f"causal=True needs a label for each token, got labels of shape "
+                f"{tuple(labels.shape)}"
+            )
+        if by_token and causal is None and not shifted:
+            causal = _shifts_labels(model, batch, examples, ignore_index)
+        if causal and not shifted:
+            labels = labels[..., 1:]
+        total += int((labels != ignore_index).sum())
+    if not total:
+        raise ValueError(
+            f"data has no target: all labels are ignore_index={ignore_index}, or it is empty"
+        )
+    return total, bool(causal)
+
+
+def check_not_sequences(labels: Any, num_data: float | None, examples: int | None) -> None:
+    """Refuse an N that is the number of sequences, where a batch has labels for many tokens.
+
+    Args:
+        labels: of a batch, if it has any.
+        num_data: N of the sampler.
+        examples: how many examples the data set has, if it is known.
+    """
+    if num_data is None or num_data != examples or not isinstance(labels, Tensor):
+        return
+    by_token = labels.ndim > 1 and not labels.is_floating_point()
+    if by_token and int((labels[:, 1:] != -100).sum()) > len(labels):
+        raise ValueError(
+            f"num_data={num_data} is the number of sequences, but the loss is a mean over tokens: "
+            "make the sampler with num_data=num_targets(data, model)"
+        )
+
+
+def gives_examples(data: Any) -> bool:
+    """Whether `data` is a data set, and not a loader of batches."""
+    return hasattr(data, "__getitem__") or isinstance(data, IterableDataset)
+
+
+def each_of(data: Any) -> Iterator[Any]:
+    """The examples of a data set, or the batches of a loader."""
+    if not hasattr(data, "__getitem__") or isinstance(data, IterableDataset):
+        yield from data
+        return
+    for index in range(len(data)):  # some data sets do not end when iterated
+        yield data[index]
+
+
+def _labels_of(batch: Any) -> tuple[Tensor, bool]:
+    """The labels of a batch or example, and whether they are shifted already."""
+    if not isinstance(batch, Mapping):
+        raise ValueError(
+            f"data must give dictionaries with labels, got a {type(batch).__name__}: count the "
+            "targets yourself, and give the number as num_data"
+        )
+    for name in ("shift_labels", "labels"):
+        if batch.get(name) is not None:
+            return torch.as_tensor(batch[name]), name == "shift_labels"
+    raise ValueError(
+        f"data has no labels, only {', '.join(map(str, batch))}: give a loader whose collator "
+        "makes them, or count the targets yourself, and give the number as num_data"
+    )
+
+
+def _shifts_labels(
+    model: nn.Module | None, batch: Mapping[str, Any], examples: bool, ignore_index: int
+) -> bool:
+    """Whether the first label of a sequence is without effect on the model's loss."""
+    if model is None:
+        raise ValueError(
+            "causal is not known: say causal=True if the loss shifts labels, as that of a causal "
+            "language model does, causal=False if not, or give the model"
+        )
+    # A loss of the first label alone, or of none: a large difference, or none at all.
+    try:
+        inputs = one_sequence(model, batch, examples)
+        labels = inputs["labels"]
+        none = torch.full_like(labels, ignore_index)
+        first = none.clone()
+        first[:, 0] = torch.where(labels == ignore_index, int(ignore_index == 0), labels)[:, 0]
+        with quietly(model):
+            losses = [model(**{**inputs, "labels": each}).loss for each in (first, none)]
+    except Exception as error:
+        raise ValueError(
+            f"the model's loss could not be evaluated on the first example ({error}): say "
+            "causal=True or causal=False to num_targets, and give its number as num_data"
+        ) from error
+    return torch.allclose(*losses, rtol=1e-3, equal_nan=True)
+
+
+def one_sequence(model: nn.Module, batch: Mapping[str, Any], examples: bool) -> dict[str, Tensor]:
+    """What `model` takes of an example, or of the first one in a batch, as a batch of one."""
+    device = next(model.parameters()).device
+    takes = inspect.signature(inner_model(model).forward).parameters
+    found: dict[str, Tensor] = {}
+    for name, value in batch.items():
+        if "labels" in takes and name not in takes:  # Trainer leaves such columns out, too
+            continue
+        with suppress(TypeError, ValueError, RuntimeError):  # a text that is still there
+            found[name] = torch.as_tensor(value).to(device)
+    is_example = examples and found["labels"].ndim < 2  # a list may be one of batches
+    return {name: tensor[None] if is_example else tensor[:1] for name, tensor in found.items()}
+
+
+def inner_model(model: nn.Module) -> nn.Module:
+    """The transformer inside a model with adapters."""
+    get: Any = getattr(model, "get_base_model", lambda: model)
+    return get()
+
+
+@contextmanager
+def quietly(model: nn.Module) -> Iterator[None]:
+    """Evaluate `model` without a trace: no gradients, no random numbers, and its modes put back."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,131 @@
+"""Checks that the loss which `Trainer` trains with is the mean that N belongs to.
+
+`Trainer` divides the sum of the losses of all batches of a step by the number of targets in them,
+and leaves the dividing to the model. Two things go wrong with that. Some models return the mean of
+each batch all the same, which is then summed over batches and processes. And of some the number is
+that of all labels, where the loss leaves out the first of each sequence.
+"""
+
+import inspect
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from csgmcmc.integrations.counting import (
+    check_not_sequences,
+    inner_model,
+    one_sequence,
+    quietly,
+)
+
+TOLERANCE = 1e-3  # relative, of a number of targets
+
+
+def tell_trainer(
+    model: nn.Module, batch: Mapping[str, Any], *, examples: bool, causal: bool
+) -> None:
+    """Say of `model` what a `Trainer` that is made with it would not know of its loss.
+
+    Args:
+        model: the model that `Trainer` gets.
+        batch: the first one of a loader, or the first example of a data set.
+        examples: which of the two.
+        causal: whether the loss shifts labels.
+    """
+    inner: Any = inner_model(model)
+    if causal and getattr(inner, "loss_type", "") is None:
+        inner.loss_type = "ForCausalLM"  # what it falls back to anyway
+    takes = inspect.signature(inner.forward).parameters.values()
+    told = any(each.kind == inspect.Parameter.VAR_KEYWORD for each in takes)
+    if not told or hasattr(inner, "accepts_loss_kwargs"):
+        return
+    with suppress(Exception):  # of a model that needs its collator; the first batch is looked at
+        inputs = one_sequence(model, batch, examples)
+        inputs["labels"] = torch.where(inputs["labels"] == -100, 0, inputs["labels"])
+        with quietly(model):
+            one, two = (model(**inputs, num_items_in_batch=items).loss for items in (1, 2))
+        if one.isfinite() and one > 0 and torch.allclose(one, two, rtol=TOLERANCE):
+            inner.accepts_loss_kwargs = False
+
+
+def check_first_batch(
+    model: nn.Module, *, num_data: float | None, examples: int | None, batches: int
+) -> RemovableHandle:
+    """Check N and the loss when `model` gets its first batch, and raise a `ValueError`.
+
+    Args:
+        model: the model that `Trainer` trains.
+        num_data: N of the sampler.
+        examples: how many examples the data set has, if it is known.
+        batches: how many batches a step has, over all processes.
+    """
+
+    def look(module: nn.Module, _: tuple[Any, ...], inputs: dict[str, Any]) -> None:
+        if not module.training:  # evaluation may come first
+            return
+        labels = inputs.get("labels")
+        if isinstance(labels, Tensor):
+            targets = labels[:, 1:] if labels.ndim > 1 else labels
+            if bool((targets == -100).all()):  # says nothing: the next batch may
+                return
+            check_not_sequences(labels, num_data, examples)
+            if inputs.get("num_items_in_batch") is not None:
+                _check_divisor(module, inputs, batches)
+        handle.remove()
+
+    handle = model.register_forward_pre_hook(look, with_kwargs=True)
+    return handle
+
+
+def _check_divisor(model: nn.Module, inputs: dict[str, Any], batches: int) -> None:
+    items = float(inputs["num_items_in_batch"])
+    found = _items_in_loss(model, inputs, items)
+    name = "model.get_base_model()" if inner_model(model) is not model else "model"
+    if found is None:
+        if batches > 1:
+            raise ValueError(
+                f"the loss of {type(inner_model(model)).__name__} is the mean of one batch, but "
+                f"Trainer sums it over the {batches} batches of a step, so that gradients are "
+                f"{batches} times too large: say {name}.accepts_loss_kwargs = False before you "
+                "make the Trainer"
+            )
+        return
+    # With more than one batch, how many of the items are of this one is not known; but a loss that
+    # has no name and shifts labels is one that Trainer counts wrong.
+    shifts = abs(found - float((inputs["labels"] != -100).sum())) > TOLERANCE * found
+    unnamed = getattr(inner_model(model), "loss_type", "") is None
+    wrong = abs(items - found) > TOLERANCE * found if batches == 1 else shifts and unnamed
+    if wrong:
+        raise ValueError(
+            f"Trainer divides the loss of {type(inner_model(model)).__name__} by more tokens than "
+            f"are in it ({items:.0f} in a step), since it does not know that labels are shifted: "
+            f"say {name}.loss_type = 'ForCausalLM' before you make the Trainer, and upgrade "
+            "transformers if that does not help"
+        )
+
+
+def _items_in_loss(model: nn.Module, inputs: dict[str, Any], items: float) -> float | None:
+    """How many targets of the batch are in the loss; None if the model takes the mean by itself.
+
+    The loss is sum / items, or sum / found where the model is not told items, plus what does not
+    depend on them.
+    """
+    told = inputs["num_items_in_batch"]
+    untold = {name: value for name, value in inputs.items() if name != "num_items_in_batch"}
+    with quietly(model):
+        by_items, by_twice, mean = (
+            float(model(**each).loss)
+            for each in (
+                inputs,
+                {**untold, "num_items_in_batch": 2 * told},
+                untold,
+            )
+        )
+    total = 2 * items * (by_items - by_twice)
+    if abs(total) <= 1e-6 * items * abs(by_items):
+        return None
+    return 1 / ((mean - by_items) / total + 1 / items)

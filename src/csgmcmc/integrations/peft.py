@@ -1,0 +1,55 @@
+"""Adapters: draws of LoRA and its like as ordinary adapters of `peft`.
+
+Sampling only the adapter needs nothing from here: samplers take what is trainable, and a store with
+`only=keep_trainable(model)` keeps no more than that in each draw.
+
+    store = DrawStore("runs/lora", only=keep_trainable(model))
+    ...
+    save_adapters(model, store, "runs/adapters")  # for everything else that reads adapters
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import nn
+
+from csgmcmc.draws import Draw
+from csgmcmc.integrations.missing import require
+
+require("peft", "peft")
+
+from peft import PeftModel  # noqa: E402
+
+__all__ = ["save_adapters"]
+
+
+def save_adapters(
+    model: nn.Module, draws: Sequence[Draw], folder: str | os.PathLike[str]
+) -> list[Path]:
+    """Write each draw as an adapter that `PeftModel.from_pretrained` loads; returns their folders.
+
+    Args:
+        model: the model, whose active adapter was sampled; it is left as it is.
+        draws: a `DrawStore`, `MemoryDraws`, or a list of some of their draws.
+        folder: where to; each draw gets a folder CHAIN-STEP in it.
+    """
+    if not isinstance(model, PeftModel):
+        raise ValueError(
+            f"model must have an adapter, got a {type(model).__name__}: make it with "
+            "peft.get_peft_model"
+        )
+    name, names = str(model.active_adapter), model.state_dict().keys()
+    written: list[Path] = []
+    for draw in draws:
+        tensors = draw.tensors()
+        if tensors.keys() != names:
+            differ = ", ".join(sorted(tensors.keys() ^ names)[:5])
+            raise ValueError(
+                f"the draw of chain {draw.chain}, step {draw.step} is not of this model: they "
+                f"differ in {differ}"
+            )
+        path = Path(folder) / f"{draw.chain:04d}-{draw.step:09d}"
+        model.save_pretrained(str(path), selected_adapters=[name], state_dict=tensors)
+        written.append(path if name == "default" else path / name)  # where peft puts it
+    return written

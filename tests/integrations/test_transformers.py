@@ -1,0 +1,313 @@
+"""A Trainer whose optimizer is a sampler draws what `Chain` draws, and goes on after a stop."""
+
+import importlib
+import sys
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from accelerate.state import PartialState
+from accelerate.utils import DistributedType
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerState
+
+import csgmcmc
+from csgmcmc import (
+    SGHMC,
+    SGLD,
+    Chain,
+    Constant,
+    Diverged,
+    DrawStore,
+    MemoryDraws,
+)
+from csgmcmc.chain.config import MismatchError
+from csgmcmc.integrations.transformers import (
+    KeepDraws,
+    Pairs,
+    TrainerSchedule,
+    logits,
+    model_loss,
+    next_token_logits,
+    num_targets,
+    trainer_parts,
+)
+from tests.integrations.tiny import (
+    assert_same_draws,
+    bert,
+    gpt2,
+    llama,
+    moved,
+    reviews,
+    sentences,
+)
+from tests.integrations.trainer_support import (
+    KEPT,
+    OPTIONS,
+    SCHEDULE,
+    Stop,
+    arguments,
+    chained,
+    manual,
+    trained,
+)
+
+# The law is that of Chain
+
+
+def test_draws_are_those_of_a_chain(tmp_path):
+    draws = trained(tmp_path, gpt2(), sentences())
+    assert_same_draws(draws, chained(gpt2(), sentences()))
+    assert [draw.step for draw in draws] == KEPT
+    assert moved(gpt2(), draws[0]) > 0.01
+
+
+@pytest.mark.parametrize("make", [gpt2, llama])
+def test_accumulated_gradients_are_means_over_tokens(tmp_path, make):
+    draws = trained(tmp_path, make(), sentences(), gradient_accumulation_steps=2)
+    # Batches of unequal numbers of tokens: only a mean over tokens equals that of the whole batch.
+    assert_same_draws(draws, chained(make(), sentences(), batch_size=4))
+
+
+def test_classes_are_counted_by_sequences(tmp_path):
+    data = reviews()
+    parts = trainer_parts(bert(), data, SCHEDULE, MemoryDraws(), **OPTIONS)
+    assert parts["optimizers"][0].param_groups[0]["num_data"] == len(data)
+    assert_same_draws(trained(tmp_path, bert(), data), chained(bert(), data))
+
+
+def test_any_optimizer_gives_a_snapshot_ensemble(tmp_path, capsys):
+    model, data, draws = llama(), sentences(), MemoryDraws()
+    steps = TrainerSchedule(torch.optim.AdamW(model.parameters(), lr=0.01), SCHEDULE)
+    parts = {"optimizers": (steps.sampler, steps), "callbacks": [KeepDraws(steps, draws)]}
+    trained(tmp_path, model, data, parts=parts, disable_tqdm=False)
+    assert "AdamW draws no noise: what is kept are snapshots" in capsys.readouterr().err
+    assert [draw.step for draw in draws] == KEPT
+    assert moved(llama(), draws[0]) > 0.001
+
+
+def test_the_trainers_own_optimizer_arguments_have_no_say(tmp_path):
+    others = {"learning_rate": 1.0, "weight_decay": 10.0, "lr_scheduler_type": "cosine"}
+    draws = trained(tmp_path, llama(), sentences(), warmup_steps=5, **others)
+    assert_same_draws(draws, trained(tmp_path, llama(), sentences()), exactly=True)
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("saved", [4, 6])
+def test_a_resumed_run_gives_the_same_draws(tmp_path, saved):
+    """In the middle of an epoch of three steps, and between two."""
+
+    def run(name, resume=None, **options):
+        store = DrawStore(tmp_path / name / "draws")
+        model, folder = gpt2(dropout=0.1), tmp_path / name
+        options |= {"train_sampling_strategy": "random", "gradient_accumulation_steps": 2}
+        options |= {"save_strategy": "steps", "save_steps": saved}
+        return trained(folder, model, sentences(), draws=store, resume=resume, **options)
+
+    whole = run("whole")
+    stopped = run("stopped", callbacks=[Stop(7)])  # a draw past the checkpoint
+    assert [draw.step for draw in stopped] == [2, 3, 6]
+    resumed = run("stopped", resume=str(tmp_path / "stopped" / f"checkpoint-{saved}"))
+    assert_same_draws(resumed, whole, exactly=True)
+    assert resumed.headers()[0]["provenance"]["seed"] == 3
+
+
+def test_a_run_with_other_settings_is_not_resumed(tmp_path):
+    saved = {"save_strategy": "steps", "save_steps": 4}
+    store = DrawStore(tmp_path / "draws")
+    trained(tmp_path, llama(), sentences(), draws=store, callbacks=[Stop(5)], **saved)
+    checkpoint = str(tmp_path / "checkpoint-4")
+    changes: list[dict[str, Any]] = [{"lr": 0.1}, {"schedule": Constant(12, every=4)}]
+    for change in changes:
+        model = llama()
+        parts = manual(model, sentences(), DrawStore(tmp_path / "draws"), **change)
+        with pytest.raises(MismatchError, match=r"cannot resume: (schedule|groups.0.*lr)"):
+            trained(tmp_path, model, sentences(), parts=parts, resume=checkpoint)
+
+
+def test_draws_that_are_gone_are_named(tmp_path):
+    saved = {"save_strategy": "steps", "save_steps": 4}
+    trained(tmp_path, llama(), sentences(), callbacks=[Stop(5)], **saved)
+    with pytest.warns(UserWarning, match="2 of the 2 draws before step 4 are not in draws"):
+        trained(tmp_path, llama(), sentences(), resume=str(tmp_path / "checkpoint-4"), **saved)
+
+
+def test_a_chain_is_not_begun_twice(tmp_path):
+    store = DrawStore(tmp_path / "draws")
+    trained(tmp_path, llama(), sentences(), draws=store)
+    with pytest.raises(ValueError, match="draws has draws of chain 0 already"):
+        trained(tmp_path, llama(), sentences(), draws=DrawStore(tmp_path / "draws"))
+    model = llama()
+    parts = trainer_parts(model, sentences(), SCHEDULE, MemoryDraws(), **OPTIONS)
+    trainer = Trainer(model, arguments(tmp_path), train_dataset=sentences(), **parts)
+    trainer.train()
+    with pytest.raises(ValueError, match="the sampler has taken 12 steps"):
+        trainer.train()
+
+
+# What is refused
+
+
+def test_clipping_must_be_meant(tmp_path):
+    model, data = llama(), sentences()
+    parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)
+    with pytest.raises(ValueError, match=r"max_grad_norm=1.0 clips .*max_grad_norm=0"):
+        Trainer(model, arguments(tmp_path, max_grad_norm=1.0), train_dataset=data, **parts)
+    draws = MemoryDraws()
+    parts = trainer_parts(model, data, SCHEDULE, draws, allow_clipping=True, **OPTIONS)
+    trained(tmp_path, model, data, draws=draws, parts=parts, max_grad_norm=0.1)
+    assert len(draws) == len(KEPT)
+
+
+def test_a_trainer_that_does_not_use_the_parts_is_refused(tmp_path, monkeypatch):
+    model, data = llama(), sentences()
+    sampler, _ = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)["optimizers"]
+    for optimizers in ((None, None), (sampler, None)):
+        parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)
+        parts["optimizers"] = optimizers
+        with pytest.raises(ValueError, match=r"make it with optimizers=\(sampler, schedule\)"):
+            trained(tmp_path, model, data, parts=parts)
+    with pytest.raises(ValueError, match=r"max_steps=10 .* schedule has steps=12"):
+        trained(tmp_path, model, data, max_steps=10)
+    args, two = arguments(tmp_path), arguments(tmp_path)
+    two._n_gpu = 2  # as on a machine with two
+    parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)
+    trainer = Trainer(model, args, train_dataset=data, **parts)
+    begun = TrainerState(max_steps=SCHEDULE.steps)
+    with pytest.raises(ValueError, match="n_gpu=2"):
+        trainer.callback_handler.on_train_begin(two, begun, trainer.control)
+    monkeypatch.setitem(PartialState._shared_state, "distributed_type", DistributedType.FSDP)
+    with pytest.raises(ValueError, match="shards the model with FSDP"):
+        trainer.callback_handler.on_train_begin(args, begun, trainer.control)
+
+
+def test_bad_arguments_are_named():
+    model, data = llama(), sentences()
+    with pytest.raises(ValueError, match=r"options do not fit SGLD.*momentum"):
+        trainer_parts(model, data, SCHEDULE, MemoryDraws(), sampler=SGLD, lr=0.1, momentum=0.9)
+    with pytest.raises(ValueError, match="no trainable parameter"):
+        trainer_parts(llama().requires_grad_(False), data, SCHEDULE, MemoryDraws(), lr=0.1)
+    made = SGHMC(model.parameters(), lr=0.1, num_data=1)
+    for wrong in (torch.optim.AdamW, made):
+        kind: Any = wrong
+        with pytest.raises(ValueError, match=r"sampler must be a csgmcmc sampler, such as SGHMC"):
+            trainer_parts(model, data, SCHEDULE, MemoryDraws(), sampler=kind, lr=0.1)
+    with pytest.raises(ValueError, match=r"schedule must be a csgmcmc schedule.* got 'cosine'"):
+        trainer_parts(model, data, "cosine", MemoryDraws(), lr=0.1)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"draws must be a DrawStore or MemoryDraws, got 'runs'"):
+        trainer_parts(model, data, SCHEDULE, "runs", lr=0.1)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(
+        ValueError, match=r"sampler must be a sampler or a torch optimizer, got <cl"
+    ):
+        TrainerSchedule(SGHMC, SCHEDULE)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="must be the TrainerSchedule of optimizers="):
+        KeepDraws(SCHEDULE, MemoryDraws())  # pyright: ignore[reportArgumentType]
+    with pytest.warns(UserWarning, match=r"torch.bfloat16, which rounds most of the noise away"):
+        trainer_parts(model.bfloat16(), data, SCHEDULE, MemoryDraws(), **OPTIONS)
+
+
+def test_a_missing_package_comes_with_the_command(monkeypatch):
+    monkeypatch.delitem(sys.modules, "csgmcmc.integrations.transformers")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ImportError, match=r"pip install 'csgmcmc\[transformers\]'"):
+        importlib.import_module("csgmcmc.integrations.transformers")
+
+
+# What happens on the way
+
+
+def test_weights_that_are_not_finite_are_not_kept(tmp_path):
+    model, data, draws = llama(), sentences(), MemoryDraws()
+    parts = trainer_parts(model, data, SCHEDULE, draws, lr=1e30, seed=0)
+    with pytest.raises(Diverged, match="a weight is not finite at step"):
+        trained(tmp_path, model, data, parts=parts)
+    assert not len(draws)
+
+
+def test_skipped_steps_do_not_count(tmp_path, capsys):
+    model, data, draws = llama(), sentences(), MemoryDraws()
+    parts = trainer_parts(model, data, SCHEDULE, draws, **OPTIONS)
+    trainer = Trainer(model, arguments(tmp_path), train_dataset=data, **parts)
+    # As in half precision: scaled gradients overflow until the scale is small enough.
+    trainer.accelerator.scaler = torch.amp.GradScaler(
+        "cpu", init_scale=2.0**127, backoff_factor=2.0**-45
+    )
+    trainer.train()
+    sampler, steps = parts["optimizers"]
+    skipped = SCHEDULE.steps - steps.taken
+    assert 0 < skipped < 6
+    assert sampler.param_groups[0]["lr"] == 0.05 * SCHEDULE(steps.taken).lr_scale
+    assert f"{skipped} steps were skipped" in capsys.readouterr().err
+    # The steps that were taken are those of a chain that has not seen the first batches.
+    rest = data[2 * skipped :] + data[: 2 * skipped]
+    sampler = SGHMC((again := llama()).parameters(), num_data=num_targets(data, again), **OPTIONS)
+    chain = Chain(again, model_loss, DataLoader(rest, 2), sampler, SCHEDULE, progress=False)
+    assert_same_draws(draws, chain.run()[: len(draws)])
+    assert [draw.step for draw in draws] == [step for step in KEPT if step < steps.taken]
+
+
+def test_it_says_what_n_is(tmp_path, capsys):
+    trained(tmp_path, llama(), sentences(masked=False), disable_tqdm=False)
+    assert "N=84 targets in the loss; 12 steps, 6 draws" in capsys.readouterr().err
+
+
+# Posterior
+
+
+def test_predictions_are_averages_over_draws(tmp_path):
+    model, data = bert(), reviews()
+    draws = trained(tmp_path, model, data)
+    loader = DataLoader(data, batch_size=5)
+    posterior = csgmcmc.Posterior(model, draws, forward=logits, progress=False)
+    found: Any = posterior.predict_loader(Pairs(loader))
+    assert len(Pairs(loader)) == 3
+    whole = next(iter(DataLoader(data, batch_size=12)))
+    assert torch.equal(found.targets, whole["labels"])
+    expected = torch.zeros(12, 3)
+    for draw in draws:
+        draw.load_into(model)
+        with torch.no_grad():
+            expected += model.eval()(**whole).logits.softmax(-1) / len(draws)
+    torch.testing.assert_close(found.probs, expected)
+
+
+def test_scores_of_tokens_are_those_of_the_loss(tmp_path):
+    model, data = llama(), sentences()
+    draws = trained(tmp_path, model, data)
+    posterior = csgmcmc.Posterior(model, draws, forward=next_token_logits, progress=False)
+    loader = DataLoader(data, batch_size=5)
+    scores = posterior.log_scores(Pairs(loader, causal=True))
+    assert scores.shape == (len(KEPT), num_targets(data, model))
+    draws[2].load_into(model)
+    with torch.no_grad():
+        loss = model.eval()(**next(iter(DataLoader(data, batch_size=12)))).loss
+    assert -float(scores[2].mean()) == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_the_next_token_is_that_after_the_last_one():
+    model = llama().eval()
+    ids = sentences()[0]["input_ids"][None]
+    padded = torch.cat([ids, torch.zeros(1, 3, dtype=torch.long)], dim=1)
+    mask = (torch.arange(11) < 8).long()[None]
+    expected = model(input_ids=ids).logits[:, -1]
+    torch.testing.assert_close(next_token_logits(model, {"input_ids": ids}), expected)
+    found = next_token_logits(model, {"input_ids": padded, "attention_mask": mask})
+    torch.testing.assert_close(found, expected)
+
+
+def test_check_takes_a_language_model(tmp_path):
+    model, data = llama(), sentences(masked=False)
+    sampler = SGHMC(model.parameters(), num_data=num_targets(data, model), **OPTIONS)
+    chain = Chain(
+        model, model_loss, DataLoader(data, batch_size=4), sampler, SCHEDULE, progress=False
+    )
+    chain.run()
+    posterior = csgmcmc.Posterior(model, chain.draws, forward=next_token_logits, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of few draws: not what is tested here
+        found = posterior.check(Pairs(DataLoader(data, batch_size=4), causal=True), chain=chain)
+    assert found.numbers["nll"] > 0
+    assert found.sampling.holds is not None
