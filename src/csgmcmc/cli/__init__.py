@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import csgmcmc
-from csgmcmc.cli import demo, inspect, report, reproduce
+from csgmcmc.cli import demo, inspect, report, reproduce, run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -26,6 +26,7 @@ def main(
 
 for command in (
     demo.demo,
+    run.run,
     inspect.inspect,
     reproduce.reproduce,
     report.report,

@@ -11,8 +11,10 @@ from rich.console import Console
 
 from csgmcmc.chain import leave
 from csgmcmc.cli.messages import fail, missing
-from csgmcmc.experiments import find_experiments
+from csgmcmc.experiments import Experiment, find_experiments
 from csgmcmc.experiments import reproduce as run_experiment
+from csgmcmc.experiments.changes import change
+from csgmcmc.recipe import read_values
 
 
 def reproduce(
@@ -23,6 +25,9 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("runs/reproduce"),
     workers: Annotated[
         int | None, typer.Option(help="Processes, of one thread each; all cores by default.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A JSON file, such as a recipe, that changes settings.")
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="Print what there is, and stop.")] = False,
 ) -> None:
@@ -45,6 +50,8 @@ def reproduce(
         raise fail(f"{problem} Choose one of {', '.join(experiments)}")
     if data is not None and not data.is_dir():
         raise fail(f"there is no folder {data}, which --data names")
+    if config is not None and not config.is_file():
+        raise fail(f"there is no file {config}, which --config names")
     torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs
     alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
     speaks = os.environ.get("RANK", "0") == "0"  # one of the processes that torchrun starts
@@ -52,6 +59,8 @@ def reproduce(
         # Jobs are alike and need little memory: a core each is the fastest.
         workers = (os.cpu_count() or 1) if alone else 1
     try:
+        if config is not None and speaks:
+            _say_what_does_not_fit(experiments[name], preset, config)
         with screen.JobsBar(name, Console(stderr=True, quiet=not speaks)) as bar:
             results = run_experiment(
                 experiments[name],
@@ -60,6 +69,7 @@ def reproduce(
                 seeds=seeds,
                 data=data,
                 workers=workers,
+                changes=config,
                 on_start=bar.on_start,
                 on_job=bar.on_job,
             )
@@ -75,3 +85,15 @@ def reproduce(
         return
     Console().print(screen.overview(make_page(vars(results))))
     typer.echo(f"results: {out / f'{name}.json'}; csgmcmc report {out} makes a page of them")
+
+
+def _say_what_does_not_fit(experiment: Experiment, preset: str, config: Path) -> None:
+    if preset not in experiment.presets:
+        return  # which is said elsewhere
+    values = read_values(config)
+    _, unused = change(experiment.presets[preset], values)
+    if 0 < len(unused) < len(values):
+        typer.echo(
+            f"csgmcmc: {experiment.name} has no settings for {', '.join(unused)} of {config}",
+            err=True,
+        )

@@ -20,7 +20,10 @@ import torch
 from filelock import FileLock, Timeout
 
 from csgmcmc.arguments import check_count
+from csgmcmc.chain import Diverged
 from csgmcmc.experiments.base import Config, Experiment, Record
+from csgmcmc.experiments.changes import change
+from csgmcmc.recipe import read_values
 
 PACKAGES = ("csgmcmc", "torch", "numpy", "scipy", "scikit-learn", "arviz-stats")
 
@@ -53,6 +56,7 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> "Results":
+        """The results in a file of `csgmcmc reproduce`."""
         try:
             return cls(**json.loads(path.read_text()))
         except (ValueError, TypeError) as error:
@@ -67,6 +71,7 @@ def reproduce(
     seeds: int | None = None,
     data: Path | None = None,
     workers: int = 1,
+    changes: Path | None = None,
     on_start: OnJob | None = None,
     on_job: OnJob | None = None,
 ) -> Results:
@@ -79,6 +84,7 @@ def reproduce(
         seeds: how many, in place of the preset's.
         data: folder of the data sets, for experiments that need one.
         workers: processes, each with one thread; 1 runs all jobs here.
+        changes: a JSON file whose values replace settings of the preset, for example a recipe.
         on_start: called when a job begins, with its key, how many are done, and of how many.
         on_job: called the same way when a job is done.
     """
@@ -87,6 +93,11 @@ def reproduce(
         names = ", ".join(experiment.presets)
         raise ValueError(f"{experiment.name} has no preset {preset!r}: choose one of {names}")
     config = experiment.presets[preset]
+    if changes is not None:
+        config, unused = change(config, values := read_values(changes))
+        if len(unused) == len(values):
+            names = ", ".join(asdict(config))
+            raise ValueError(f"nothing in {changes} is a setting of {experiment.name}: {names}")
     if seeds is not None:
         config = replace(config, seeds=seeds)
     path = out / f"{experiment.name}.json"
@@ -96,7 +107,7 @@ def reproduce(
         config=json.loads(json.dumps(asdict(config))),  # tuples are lists, as in the file
         versions={name: version(name) for name in PACKAGES},
         machine=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        command=_command(experiment, preset, seeds, data),
+        command=_command(experiment, preset, seeds, data, changes),
     )
     # Under torchrun every process does every job, each a part of it, and one of them writes. All
     # have read the file before the first job ends, as it needs them all.
@@ -168,13 +179,21 @@ def _joined(known: str, now: str) -> str:
     return known if now in known.split(" and ") else f"{known} and {now}"
 
 
-def _command(experiment: Experiment, preset: str, seeds: int | None, data: Path | None) -> str:
+def _command(
+    experiment: Experiment,
+    preset: str,
+    seeds: int | None,
+    data: Path | None,
+    changes: Path | None,
+) -> str:
     """What to type for the same records; where they are put, and by how many, does not matter."""
     words = ["csgmcmc reproduce", experiment.name, f"--preset {preset}"]
     if seeds is not None:
         words.append(f"--seeds {seeds}")
     if data is not None:  # an absolute path means nothing elsewhere
         words.append(f"--data {'DIR' if data.is_absolute() else data}")
+    if changes is not None:
+        words.append(f"--config {'FILE' if changes.is_absolute() else changes}")
     return " ".join(words)
 
 
@@ -257,7 +276,10 @@ def _run(
     experiment: Experiment, config: Config, data: Path | None, key: str, options: Mapping[str, Any]
 ) -> Record:
     began = time.perf_counter()
-    record = experiment.run(config, data, **options)
+    try:
+        record = experiment.run(config, data, **options)
+    except Diverged as error:  # of which only the words would come back from a worker
+        raise ValueError(f"{key}: {error}") from error
     seconds = round(time.perf_counter() - began, 2)
     try:  # what others see of a record is what its file holds: lists for tuples, no NaN
         return json.loads(json.dumps({**record, "seconds": seconds}, allow_nan=False))

@@ -1,0 +1,213 @@
+"""`csgmcmc run`: sample the model of a script of your own."""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from csgmcmc.chain import Diverged, MismatchError, leave
+from csgmcmc.cli.messages import fail, is_own, warnings_in_one_line
+from csgmcmc.cli.sampling import Sampled, chain_like, check, count_chains, sample, seed_of
+from csgmcmc.cli.scores import judge
+from csgmcmc.draws import DrawStore, StoreError
+from csgmcmc.draws.claim import ClaimedError
+from csgmcmc.draws.store import explained
+from csgmcmc.draws.tensors import write_aside
+from csgmcmc.posterior import Posterior
+from csgmcmc.recipe import Recipe, read_values
+from csgmcmc.report.run import NAME, Record, overview, read_record
+from csgmcmc.task import MakeTask, Task, load_function, make_task
+
+RECIPE = "recipe.json"
+
+
+def run(
+    script: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="A function that returns (model, loss, data), and validation data if there are "
+            "any, or a csgmcmc.Task. FILE.py:FUNCTION will do, too.",
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder of the draws; runs/MODULE.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A recipe, as a JSON file.")] = None,
+    chains: Annotated[
+        int | None,
+        typer.Option(help="One after another, or divided among the processes of torchrun."),
+    ] = None,
+    sampler: Annotated[str | None, typer.Option(help="SGHMC, SGLD, ...")] = None,
+    lr: Annotated[float | None, typer.Option(help="Step size at the start of a cycle.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="1 is the posterior.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="A Gaussian prior.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="How often the data are seen.")] = None,
+    cycles: Annotated[int | None, typer.Option(help="How many.")] = None,
+    exploration: Annotated[float | None, typer.Option(help="Its share of a cycle.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Kept in each cycle.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of starts, batches and noise.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on where a run was stopped.")] = True,
+    report: Annotated[
+        bool | None, typer.Option(help="Scores at the end; of a finished run anew.")
+    ] = None,
+) -> None:
+    """Sample the model of your own script: draws on disk, resume, torchrun, and a report.
+
+    Options go before the recipe of --config, and that before the script's own. The same command
+    goes on where it was stopped.
+    """
+    values = {
+        "sampler": sampler,
+        "lr": lr,
+        "temperature": temperature,
+        "weight_decay": weight_decay,
+        "epochs": epochs,
+        "cycles": cycles,
+        "exploration": exploration,
+        "samples_per_cycle": draws,
+        "seed": seed,
+    }
+    given = {name: value for name, value in values.items() if value is not None}
+    if config is not None and not config.is_file():
+        raise fail(f"there is no file {config}, which --config names")
+    name = _name_of(script)
+    out = Path("runs") / name.partition(":")[0] if out is None else out
+    if out.is_file():
+        raise fail(f"{out}, which --out names, is a file: give a folder")
+    speaks = os.environ.get("RANK", "0") == "0"  # one of the processes that torchrun starts
+    try:
+        make = load_function(script)
+        task, recipe = _settle(make, config, given)
+        record = _record_of(name, out)
+        total = count_chains(chains)
+        check(task, recipe, total)
+        if speaks:
+            _keep_recipe(recipe, out, resume=resume)
+        if record["chains"] >= total and not report:
+            if speaks:
+                typer.echo(f"{out} is finished already; another --out begins a new run", err=True)
+        else:
+            with warnings_in_one_line(), _timed(record, out, writes=speaks):
+                done = sample(make, task, recipe, out, total, resume=resume)
+            leave()
+            if speaks:
+                record |= _judge(done, recipe, out, wanted=report is not False)
+                record["chains"] = max(total, record["chains"])
+                _write(out / NAME, record)
+    except KeyboardInterrupt:
+        if speaks:
+            typer.echo("csgmcmc: stopped; the same command goes on where it was", err=True)
+        raise typer.Exit(130) from None
+    except MismatchError as error:
+        raise fail(f"{error}: take another --out, or delete {out}") from error
+    except (Diverged, StoreError, ClaimedError) as error:
+        raise fail(str(error)) from error
+    except ValueError as error:
+        if not is_own(error):
+            raise  # it comes from the script, and the traceback says where
+        raise fail(str(error)) from error
+    if speaks:
+        Console().print(overview(record, out), soft_wrap=True)
+        typer.echo(f"csgmcmc inspect {out} shows the draws, csgmcmc report {out} this again")
+
+
+def _name_of(script: str) -> str:
+    """MODULE:FUNCTION without folders and packages."""
+    module, _, function = script.rpartition(":")
+    module = Path(module).stem if module.endswith(".py") else module.rpartition(".")[2]
+    return f"{module}:{function}"
+
+
+def _settle(make: MakeTask, config: Path | None, given: dict[str, Any]) -> tuple[Task, Recipe]:
+    """The task and its recipe: options go before the file, and that before the script's own."""
+    said = {**(read_values(config) if config else {}), **given}
+    seed = said.get("seed", Recipe.seed)
+    task = make_task(make, seed if isinstance(seed, int) else 0)
+    recipe = Recipe.load(config, task.recipe) if config else task.recipe
+    recipe = recipe.but(**given)
+    if seed_of(recipe) != seed:  # which the script says itself
+        task = make_task(make, seed_of(recipe))
+    return task, recipe
+
+
+def _record_of(name: str, out: Path) -> dict[str, Any]:
+    """What is known of the run in `out`; `chains` are those that are done."""
+    record = {"run": name, "chains": 0, "seconds": 0.0, **read_record(out)}
+    if record["run"] != name:
+        raise ValueError(f"{out} holds a run of {record['run']}: take another --out")
+    return record
+
+
+def _keep_recipe(recipe: Recipe, out: Path, *, resume: bool) -> None:
+    """Write the recipe into the folder of the run, or see that it is the same as before."""
+    path, now = out / RECIPE, json.loads(recipe.to_json())
+    if not path.exists():
+        if (out / "store.json").exists():
+            raise ValueError(f"{out} holds draws that csgmcmc run has not made: take another --out")
+        with explained(out, "writing the recipe"):
+            out.mkdir(parents=True, exist_ok=True)
+            write_aside(path, recipe.save)
+        return
+    before = read_values(path)
+    others = [
+        f"{name} was {before.get(name)} and is {now.get(name)} now"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+    if others:
+        raise ValueError(
+            f"{out} holds a run with other settings ({', '.join(others)}): take another --out, or "
+            f"go on with that run by --config {path}"
+        )
+    if not resume:
+        raise ValueError(f"{out} holds a run already: take another --out, or leave out --no-resume")
+
+
+@contextmanager
+def _timed(record: dict[str, Any], out: Path, *, writes: bool) -> Iterator[None]:
+    """Count the seconds of the block in the record, which is on disk before it begins, too.
+
+    So a run that is killed has the name of its script.
+    """
+    began = time.monotonic()
+    try:
+        if writes:
+            _write(out / NAME, record)
+        yield
+    finally:
+        record["seconds"] += time.monotonic() - began
+        if writes:
+            _write(out / NAME, record)
+
+
+def _write(path: Path, record: Record) -> None:
+    with explained(path.parent, f"writing {path.name}"):
+        text = json.dumps(record, indent=1) + "\n"
+        write_aside(path, lambda aside: aside.write_text(text))
+
+
+def _judge(done: Sampled, recipe: Recipe, out: Path, *, wanted: bool) -> dict[str, Any]:
+    """Counts, and scores where there are data for them."""
+    draws, task = DrawStore(out), done.task
+    found: dict[str, Any] = {
+        "draws": len(draws),
+        "cycles": len({(draw.chain, draw.cycle) for draw in draws}),
+    }
+    for name in ("average", "draw", "check"):
+        found[name] = None
+    if not wanted:
+        return {**found, "why": "--no-report said so"}
+    if task.validation is None:
+        return {**found, "why": "the script gives no validation data, as a fourth in its tuple"}
+    try:
+        posterior = Posterior(task.model, draws, likelihood=task.likelihood)
+        return {**found, "why": None, **judge(posterior, task.validation, chain_like(done, recipe))}
+    except ValueError as error:
+        if not is_own(error):
+            raise
+        return {**found, "why": str(error)}  # the draws are there: a report can be made later

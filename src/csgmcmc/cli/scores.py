@@ -1,0 +1,72 @@
+"""What the draws of a run are worth on held-out data: the average beside its draws."""
+
+import io
+from collections.abc import Iterable
+from contextlib import redirect_stdout
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from csgmcmc import diagnostics
+from csgmcmc.chain import Chain
+from csgmcmc.posterior import Categorical, ClassPredictive, GaussianPredictive, Posterior
+from csgmcmc.posterior.predictive import Predictive
+
+Scores = dict[str, float]
+
+
+def judge(posterior: Posterior, validation: Iterable[Any], chain: Chain) -> dict[str, Any]:
+    """Scores of the average and, as a mean, of its draws; and `Posterior.check` in words."""
+    batches = list(validation)  # of a loader that shuffles, too, all see the same
+    _check_targets(posterior, batches)
+    with redirect_stdout(io.StringIO()):  # which is said in the report
+        check = posterior.check(batches, chain=chain)
+    average, draws = _scores(posterior, posterior.predict_loader(batches, members=True))
+    numbers = check.numbers
+    return {
+        "average": {**average, "NLL": numbers["nll"]},
+        "draw": {**draws, "NLL": numbers["nll_mean_of_draws"]},
+        "check": str(check),
+    }
+
+
+def _check_targets(posterior: Posterior, batches: list[Any]) -> None:
+    """A regression whose likelihood was forgotten would be taken for classes."""
+    targets = batches[0][1] if batches and isinstance(batches[0], (tuple, list)) else None
+    wanted = isinstance(posterior.likelihood, Categorical)
+    if wanted and isinstance(targets, Tensor) and targets.is_floating_point():
+        raise ValueError(
+            "targets are not whole numbers, so they are no classes: give the task a likelihood, "
+            "for example csgmcmc.posterior.Gaussian(variance=0.1)"
+        )
+
+
+def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Scores]:
+    """Of the average, and the mean of those of the draws."""
+    if isinstance(predictive, GaussianPredictive):
+        assert predictive.members is not None  # noqa: S101  (they were asked for)
+        wrong = [_root_mean_square(mean, predictive) for mean in predictive.members]
+        return {"RMSE": _root_mean_square(predictive.mean, predictive)}, {"RMSE": _mean(wrong)}
+    assert isinstance(predictive, ClassPredictive)  # noqa: S101  (there is no other)
+    labels = predictive.labels()
+    counts = np.full(labels.shape, True)
+    if isinstance(posterior.likelihood, Categorical):
+        counts = labels != posterior.likelihood.ignore_index
+    average, *draws = (
+        {
+            "error": 1 - diagnostics.accuracy(forecasts[counts], labels[counts]),
+            "ECE": diagnostics.calibration_error(forecasts[counts], labels[counts], binning="mass"),
+        }
+        for forecasts in (predictive.forecasts(), *predictive.member_forecasts())
+    )
+    return average, {name: _mean([draw[name] for draw in draws]) for name in average}
+
+
+def _root_mean_square(mean: Tensor, predictive: Predictive) -> float:
+    assert predictive.targets is not None  # noqa: S101  (check has seen them)
+    return float((mean.cpu() - predictive.targets.cpu()).double().square().mean().sqrt())
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values))

@@ -1,0 +1,63 @@
+"""What `csgmcmc run` says of a run when it is done, kept in its folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+NAME = "run.json"
+SCORES = ("error", "RMSE", "NLL", "ECE")
+
+Record = Mapping[str, Any]
+"""run, chains, cycles, draws, seconds; and average, draw and check, or why there are none."""
+
+
+def read_record(folder: Path) -> Record:
+    """The record in the folder of a run; empty where there is none yet."""
+    path = folder / NAME
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict) or "run" not in found:
+        raise ValueError(f"{path} is not a record of csgmcmc run")
+    return found
+
+
+def overview(record: Record, folder: Path) -> RenderableType:
+    """Draws, cycles and time; scores of the average beside its draws; the check in words."""
+    counts = [
+        f"{record['draws']} draws",
+        f"{record['cycles']} cycles",
+        f"{record['chains']} chain{'s' if record['chains'] > 1 else ''}",
+        f"{record['seconds']:.3g} s",
+    ]
+    parts: list[RenderableType] = [Text(f"{folder}: {', '.join(counts)}")]
+    if record["average"]:
+        parts += [_table(record), Text(record["check"])]
+    else:
+        parts.append(Text(f"no scores: {record['why']}"))
+    return Group(*parts)
+
+
+def _table(record: Record) -> Table:
+    names = [name for name in SCORES if name in record["average"]]
+    table = Table("held-out data")
+    for name in names:
+        table.add_column("error %" if name == "error" else name, justify="right")
+    for title, row in (
+        (f"average of {record['draws']} draws", record["average"]),
+        ("one draw, in the mean", record["draw"]),
+    ):
+        table.add_row(title, *(_as_text(name, row[name]) for name in names))
+    return table
+
+
+def _as_text(name: str, value: float) -> str:
+    return f"{100 * value:.2f}" if name == "error" else f"{value:.4f}"

@@ -1,0 +1,313 @@
+"""`csgmcmc run`, as a user with a script in a folder sees it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from csgmcmc import DrawStore, Recipe, cli
+from csgmcmc.cli import app
+from tests.cli.scripts import CLASSES, REGRESSION
+
+SHORT = ["--epochs", "6", "--cycles", "2", "--draws", "2"]  # 24 steps a chain
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(CLASSES)
+    (tmp_path / "numbers_.py").write_text(REGRESSION)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    forget()
+    yield tmp_path
+    forget()
+
+
+def forget():
+    """Scripts of other folders have the same names."""
+    for name in ("mine", "numbers_"):
+        sys.modules.pop(name, None)
+
+
+def run(*arguments):
+    forget()
+    return CliRunner().invoke(app, ["run", *arguments])
+
+
+def same_draws(one, other):
+    first, second = DrawStore(one), DrawStore(other)
+    assert list(first) == list(second)
+    return all(
+        torch.equal(tensor, second[number].tensors()[name])
+        for number, draw in enumerate(first)
+        for name, tensor in draw.tensors().items()
+    )
+
+
+def test_a_run_keeps_draws_and_says_what_they_are_worth(folder):
+    result = run("mine:make_run", *SHORT)
+    assert result.exit_code == 0, result.output
+    for words in ("runs/mine: 4 draws, 2 cycles, 1 chain", "average of 4 draws", "one draw"):
+        assert words in result.output
+    for words in ("error %", "NLL", "ECE", "sampling", "mixing", "calibrated", "better"):
+        assert words in result.output
+    assert len(DrawStore("runs/mine")) == 4
+    record = json.loads((folder / "runs/mine/run.json").read_text())
+    # By Jensen's inequality the average is no worse than its draws in the mean.
+    assert record["average"]["NLL"] <= record["draw"]["NLL"]
+    assert 0 <= record["average"]["error"] <= 0.5
+
+    files = {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*.*")}
+    again = run("mine:make_run", *SHORT)
+    assert again.exit_code == 0
+    assert "runs/mine is finished already" in again.output
+    assert "average of 4 draws" in again.output
+    assert files == {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*.*")}
+
+    printed = CliRunner().invoke(app, ["report", "runs/mine"])
+    assert printed.exit_code == 0
+    assert printed.output in again.output
+
+
+def test_options_go_before_the_file_and_that_before_the_script(folder):
+    (folder / "some.json").write_text('{"lr": 0.2, "exploration": 0.5, "cycles": 3}')
+    result = run("mine.py:with_recipe", "--config", "some.json", "--cycles", "1", "--out", "a")
+    assert result.exit_code == 0, result.output
+    made = Recipe.load("a/recipe.json")
+    assert made == Recipe(lr=0.2, cycles=1, epochs=6, samples_per_cycle=1, exploration=0.5, seed=5)
+    assert "no scores: the script gives no validation data" in result.output
+    # The recipe that was kept repeats the run, from any folder.
+    again = run("mine:with_recipe", "--config", "a/recipe.json", "--out", "b")
+    assert again.exit_code == 0, again.output
+    assert same_draws("a", "b")
+
+
+@pytest.fixture(scope="module")
+def two_chains(tmp_path_factory):
+    """A run of two chains that nothing has happened to."""
+    path = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        (path / "mine.py").write_text(CLASSES)
+        patch.chdir(path)
+        patch.setattr(sys, "path", sys.path.copy())
+        assert run("mine:make_run", *SHORT, "--chains", "2", "--out", "out").exit_code == 0
+    return path / "out"
+
+
+PROGRAM = [sys.executable, "-c", "from csgmcmc.cli import app; app()", "run"]
+
+
+def test_a_run_that_was_stopped_by_ctrl_c_goes_on_exactly(two_chains, folder):
+    arguments = ["mine:make_run", *SHORT, "--chains", "2", "--out", "out"]
+    (folder / "slow").touch()
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A shell that starts tests in the background lets them and theirs ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while not list(folder.glob("out/draws/0001-*")) and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 130, output
+    assert output.splitlines()[-1] == "csgmcmc: stopped; the same command goes on where it was"
+    assert "Traceback" not in output
+    assert 4 < len(DrawStore("out")) < 8
+    (folder / "slow").unlink()
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert "8 draws, 4 cycles, 2 chains" in result.output
+    assert same_draws(two_chains, "out")
+
+
+def test_chains_differ_and_more_of_them_can_be_added():
+    assert run("mine:with_generator", *SHORT, "--chains", "2", "--out", "a").exit_code == 0
+    one, other = (DrawStore("a").of_chain(chain)[0].tensors()["0.weight"] for chain in range(2))
+    assert not torch.allclose(one, other)
+    assert run("mine:with_generator", *SHORT, "--out", "b").exit_code == 0
+    result = run("mine:with_generator", *SHORT, "--out", "b", "--chains", "2")
+    assert result.exit_code == 0, result.output
+    assert "8 draws, 4 cycles, 2 chains" in result.output
+    assert same_draws("a", "b")
+    # With fewer chains than there are the report is of all.
+    result = run("mine:with_generator", *SHORT, "--out", "b", "--chains", "1", "--report")
+    assert "8 draws, 4 cycles, 2 chains" in result.output
+
+
+def test_what_is_frozen_is_kept_once_and_is_the_same_in_all_chains(folder):
+    result = run("mine:frozen", *SHORT, "--chains", "2")
+    assert result.exit_code == 0, result.output
+    store = DrawStore("runs/mine")
+    assert (folder / "runs/mine/base.safetensors").exists()
+    first, last = store[0].tensors(), store[-1].tensors()
+    assert torch.equal(first["0.weight"], last["0.weight"])
+    assert not torch.equal(first["3.weight"], last["3.weight"])
+
+
+def test_a_run_that_diverges_says_where(folder):
+    (folder / "diverge").touch()
+    result = run("mine:make_run", *SHORT)
+    assert result.exit_code == 2
+    assert "chain 0 diverged: the loss is not finite at step 14" in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+def test_numbers_are_scored_by_their_error():
+    result = run("numbers_:make_run")
+    assert result.exit_code == 0, result.output
+    for words in ("RMSE", "NLL", "intervals of 90%"):
+        assert words in result.output
+    forgotten = run("numbers_:forgotten", "--out", "other", "--lr", "0.01")
+    assert forgotten.exit_code == 0, forgotten.output
+    assert "no scores: targets are not whole numbers" in forgotten.output
+    assert len(DrawStore("other")) == 12
+
+
+def test_a_report_can_be_left_out_and_made_later():
+    result = run("mine:make_run", *SHORT, "--no-report")
+    assert "no scores: --no-report" in result.output
+    assert "no scores: --no-report" in run("mine:make_run", *SHORT).output
+    assert "average of 4 draws" in run("mine:make_run", *SHORT, "--report").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["mine"], "'mine' must be MODULE:FUNCTION"),
+        (["nothing:make_run"], "there is no module 'nothing' here"),
+        (["nothing.py:make_run"], "there is no file nothing.py"),
+        (["mine:nothing"], "mine has no function 'nothing'"),
+        (["mine:wants"], "mine:wants must take no arguments, but wants something"),
+        (["mine:not_a_task"], "the function must return (model, loss, data)"),
+        (["mine:no_module"], "model must be a torch.nn.Module, got str"),
+        (["mine:same_model", "--chains", "2", *SHORT], "make the model inside of it"),
+        (["mine:make_run", "--chains", "0"], "chains must be at least 1, got 0"),
+        (["mine:make_run", "--lr", "-1"], "lr must be above 0, got -1.0"),
+        (["mine:make_run", "--sampler", "SGD"], "sampler must be one of 'PSGLD', 'SGHMC'"),
+        (["mine:make_run", "--epochs", "1"], "too few for samples_per_cycle=3"),
+        (
+            ["mine:make_run", "--config", "no.json"],
+            "there is no file no.json, which --config names",
+        ),
+        (["mine:make_run", "--out", "mine.py"], "mine.py, which --out names, is a file"),
+        (["mine:make_run", "--config", "bad.json"], "bad.json has beta, which no recipe has"),
+        (["mine:make_run", "--config", "new.json"], "seed must be a number"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(folder, arguments, words):
+    (folder / "bad.json").write_text('{"beta": 0.8}')
+    (folder / "new.json").write_text('{"seed": null}')
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert words in result.output
+    assert len(result.output.splitlines()) == 1
+    assert not list(folder.glob("runs/*/draws/*"))
+
+
+def test_what_was_wrong_can_be_mended_in_the_same_folder():
+    assert run("mine:with_recipe", "--epochs", "0.1").exit_code == 2
+    result = run("mine:with_recipe")
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("function", "words"), [("wrong", "the script's own trouble"), ("wrong_loss", "batch_size")]
+)
+def test_what_the_script_does_wrong_is_shown_with_its_place(function, words):
+    result = run(f"mine:{function}")
+    assert isinstance(result.exception, ValueError)
+    assert words in str(result.exception)
+
+
+def test_a_folder_of_another_run_is_left_alone(folder):
+    assert run("mine:make_run", *SHORT, "--no-report").exit_code == 0
+    for arguments, words in [
+        (["mine:make_run", *SHORT, "--lr", "0.2"], "other settings (lr was 0.1 and is 0.2 now)"),
+        (["mine:make_run", *SHORT, "--no-resume"], "runs/mine holds a run already"),
+        (["mine:frozen", *SHORT], "runs/mine holds a run of mine:make_run: take another --out"),
+    ]:
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert words in result.output
+    (folder / "runs/mine/recipe.json").unlink()
+    assert "that csgmcmc run has not made" in run("mine:make_run", *SHORT).output
+    assert len(DrawStore("runs/mine")) == 4
+
+
+def test_a_run_that_was_killed_has_the_name_of_its_script(monkeypatch):
+    def killed(*arguments, **options):
+        assert json.loads(Path("runs/mine/run.json").read_text())["run"] == "mine:make_run"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.run, "sample", killed)
+    assert run("mine:make_run", *SHORT).exit_code == 130
+    assert "holds a run of mine:make_run" in run("mine:frozen", *SHORT).output
+
+
+@pytest.mark.filterwarnings("default::csgmcmc.chain.watch.SamplingWarning")
+def test_a_warning_is_one_line():
+    result = run("mine:make_run", *SHORT, "--lr", "60", "--no-report")
+    (line,) = [line for line in result.output.splitlines() if "lr is too high" in line]
+    assert line.startswith("csgmcmc: chain 0: the loss is ")
+    assert "Warning" not in result.output
+
+
+def test_a_script_that_has_changed_does_not_go_on(folder):
+    (folder / "stop").write_text("15")
+    assert run("mine:make_run", *SHORT).exit_code == 130
+    (folder / "mine.py").write_text(CLASSES.replace("8)", "9)").replace("Linear(8", "Linear(9"))
+    result = run("mine:make_run", *SHORT)
+    assert result.exit_code == 2
+    assert "cannot resume: model.0.weight was (8, 4)" in result.output
+    assert "take another --out, or delete runs/mine" in result.output
+
+
+def test_report_says_what_it_wants_of_a_store(folder):
+    (folder / "stop").write_text("15")
+    assert run("mine:make_run", *SHORT).exit_code == 130
+    result = CliRunner().invoke(app, ["report", "runs/mine"])
+    assert result.exit_code == 2
+    assert "runs/mine is a draw store without scores" in result.output
+    assert "csgmcmc inspect runs/mine" in result.output
+
+
+def torchrun(*arguments):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    return subprocess.run(
+        [*launcher, "--nproc-per-node=2", "--no-python", *PROGRAM, *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def test_chains_on_two_processes_are_those_of_one(two_chains):
+    result = torchrun("mine:make_run", *SHORT, "--out", "out")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.count("out: 8 draws, 4 cycles, 2 chains") == 1
+    assert same_draws(two_chains, "out")
+
+
+@pytest.mark.slow
+def test_two_processes_of_one_chain_divide_the_data(folder):
+    arguments = ["mine:make_run", *SHORT, "--epochs", "12", "--chains", "1"]
+    result = torchrun(*arguments)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert "runs/mine: 4 draws, 2 cycles, 1 chain" in result.stdout
+    # Batches of each process are as large as before, so that an epoch has half the steps.
+    assert DrawStore("runs/mine")[-1].step == 23
+    again = torchrun(*arguments)
+    assert again.returncode == 0
+    assert "runs/mine is finished already" in again.stderr
