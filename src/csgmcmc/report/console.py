@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.markdown import Markdown
@@ -75,12 +74,7 @@ class JobsBar:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def on_start(self, key: str, done: int, total: int) -> None:
