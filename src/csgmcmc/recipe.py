@@ -1,7 +1,9 @@
 """A method as plain values: what a file holds, a search chooses and a command takes.
 
-recipe = Recipe(lr=0.1, cycles=4, temperature=0.1, epochs=40)
-chain = recipe.make_chain(model, loss, loader, DrawStore("runs/mine"))
+    recipe = Recipe(lr=0.1, cycles=4, temperature=0.1, epochs=40)
+    chain = recipe.make_chain(model, loss, loader, DrawStore("runs/mine"))
+
+Everything that decides the law is in it, but for the model, the loss and the data.
 """
 
 import json

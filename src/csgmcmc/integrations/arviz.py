@@ -1,7 +1,9 @@
 """Draws, and functions of them, as a tree that ArviZ summarises and plots.
 
-tree = to_arviz({"probs": p.members}, draws=posterior.draws)
-arviz_stats.summary(tree)
+    tree = to_arviz({"probs": p.members}, draws=posterior.draws)
+    arviz_stats.summary(tree)
+
+Functions of the weights are what to look at: single weights of a network mean nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
