@@ -79,7 +79,9 @@ class CifarDiversity(CifarExperiment[DiversityConfig]):
     methods = tuple(method for family in FAMILIES.values() for method in family)
     presets = {  # noqa: RUF012  (the base declares it)
         "paper": DiversityConfig(settings=tuple(PAPER.values())),
-        "laptop": DiversityConfig(settings=tuple(LAPTOPS.values()), refreshed=2000, test=2000),
+        "laptop": DiversityConfig(
+            seeds=3, settings=tuple(LAPTOPS.values()), refreshed=2000, test=2000
+        ),
         "smoke": DiversityConfig(
             settings=(SMOKE["cifar10"],), scaled=4, points=3, refreshed=40, test=40
         ),
