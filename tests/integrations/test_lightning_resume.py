@@ -145,7 +145,8 @@ def test_a_run_that_goes_another_way_keeps_the_draws_that_are_there(whole, tmp_p
         run_part(tmp_path, shuffled, stop=18, every=5)
     before = DrawStore(tmp_path / "store")
     assert [draw.step for draw in before if draw.step >= 15] == [17]
-    with pytest.warns(UserWarning, match="does not go on exactly .* its draw of step 17") as caught:
+    words = "does not go on exactly .* its draw of step 17, .*; a ResumableLoader"
+    with pytest.warns(UserWarning, match=words) as caught:
         run_part(tmp_path, shuffled, resume=True, every=5)
     assert sum("exactly" in str(each.message) for each in caught) == 1
     after = DrawStore(tmp_path / "store")
@@ -173,12 +174,14 @@ def test_what_is_in_the_way_of_resuming_is_said(tmp_path):
         run_part(tmp_path)
     path = tmp_path / "last.ckpt"
 
-    def resume(callback):
+    def resume(callback, **options):
         trainer = make_trainer(callback, ModelCheckpoint(tmp_path, every_n_train_steps=7))
-        trainer.fit(Network(0.3), resumable(), ckpt_path=path, weights_only=True)
+        trainer.fit(Network(0.3, **options), resumable(), ckpt_path=path, weights_only=True)
 
     with pytest.raises(MismatchError, match=r"cannot resume: schedule was Cyclical\(steps=60"):
         resume(SamplingCallback(Constant(STEPS, every=1)))
+    with pytest.raises(MismatchError, match=r"cannot resume: groups.0.initial_lr was 0.1 .* 0.2"):
+        resume(SamplingCallback(SCHEDULE), lr=0.2)
     with pytest.warns(UserWarning, match="6 of the 6 draws before step 35 are not in draws"):
         resume(SamplingCallback(SCHEDULE))
 

@@ -138,7 +138,7 @@ def test_draws_that_are_gone_are_named(tmp_path):
 def test_a_chain_is_not_begun_twice(tmp_path):
     store = DrawStore(tmp_path / "draws")
     trained(tmp_path, llama(), sentences(), draws=store)
-    with pytest.raises(ValueError, match="draws has draws of chain 0 already"):
+    with pytest.raises(ValueError, match=r"chain 0 has begun already: train\(resume_from"):
         trained(tmp_path, llama(), sentences(), draws=DrawStore(tmp_path / "draws"))
     model = llama()
     parts = trainer_parts(model, sentences(), SCHEDULE, MemoryDraws(), **OPTIONS)
@@ -205,8 +205,11 @@ def test_bad_arguments_are_named():
         TrainerSchedule(SGHMC, SCHEDULE)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="must be the TrainerSchedule of optimizers="):
         KeepDraws(SCHEDULE, MemoryDraws())  # pyright: ignore[reportArgumentType]
-    with pytest.warns(UserWarning, match=r"torch.bfloat16, which rounds most of the noise away"):
-        trainer_parts(model.bfloat16(), data, SCHEDULE, MemoryDraws(), **OPTIONS)
+
+
+def test_weights_of_16_bits_are_warned_of(tmp_path):
+    with pytest.warns(UserWarning, match=r"torch.bfloat16, which rounds .*\(bf16=True\)"):
+        trained(tmp_path, llama().bfloat16(), sentences())
 
 
 def test_a_missing_package_comes_with_the_command(monkeypatch):
@@ -222,8 +225,9 @@ def test_a_missing_package_comes_with_the_command(monkeypatch):
 def test_weights_that_are_not_finite_are_not_kept(tmp_path):
     model, data, draws = llama(), sentences(), MemoryDraws()
     parts = trainer_parts(model, data, SCHEDULE, draws, lr=1e30, seed=0)
-    with pytest.raises(Diverged, match="a weight is not finite at step"):
+    with pytest.raises(Diverged, match="a weight is not finite at step") as caught:
         trained(tmp_path, model, data, parts=parts)
+    assert "max_grad_norm" in caught.value.__notes__[0]
     assert not len(draws)
 
 

@@ -1,11 +1,13 @@
 """Accelerate: a sampler in a loop of your own, with all that `Accelerator` does to it.
 
-model, sampler, loader = accelerator.prepare(model, sampler, loader)
-run = AcceleratedRun(accelerator, model, sampler, schedule, draws)
-for batch in run.batches(loader):
-    with accelerator.accumulate(model):
-        accelerator.backward(model(**batch).loss)
-        run.step()
+    model, sampler, loader = accelerator.prepare(model, sampler, loader)
+    run = AcceleratedRun(accelerator, model, sampler, schedule, draws)
+    for batch in run.batches(loader):
+        with accelerator.accumulate(model):
+            accelerator.backward(model(**batch).loss)
+            run.step()
+
+Processes, precision and checkpoints are Accelerate's; the schedule and the draws are the run's.
 """
 
 import warnings
@@ -21,7 +23,7 @@ from csgmcmc.chain.randomness import random_state, restore_random_state
 from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import check_not_sequences, num_targets
 from csgmcmc.integrations.missing import require
-from csgmcmc.integrations.steps import Steps, check_replicas
+from csgmcmc.integrations.steps import Steps, check_draws
 from csgmcmc.schedules import Schedule, Tick
 
 require("accelerate", "accelerate")
@@ -34,6 +36,15 @@ from accelerate.utils import DistributedType  # noqa: E402
 __all__ = ["AcceleratedRun", "num_targets"]
 
 SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
+
+
+class AcceleratedSteps(Steps):
+    """Steps of a loop with an `Accelerator`."""
+
+    resume = "accelerator.load_state(...)"
+    exact = "a loader that shuffles by a seed (use_seedable_sampler=True)"
+    clip = "accelerator.clip_grad_norm_(...)"
+    mixed = "Accelerator(mixed_precision='bf16')"
 
 
 class AcceleratedRun:
@@ -59,19 +70,18 @@ class AcceleratedRun:
         draws: Draws,
     ) -> None:
         check_whole(accelerator.distributed_type)
-        Steps.check_draws(draws)
+        check_draws(draws)
         if not isinstance(sampler, AcceleratedOptimizer):
             raise ValueError(
                 "sampler must be the one that accelerator.prepare returned, got a "
                 f"{type(sampler).__name__}"
             )
         self.accelerator, self.model, self.sampler, self.draws = accelerator, model, sampler, draws
-        self.steps = Steps(sampler.optimizer, schedule)
+        self.steps = AcceleratedSteps(sampler.optimizer, schedule)
         self.seen = 0
         """How many batches this process has seen."""
         self._waiting = 0  # batches since the last step
-        self._checked = False
-        check_replicas(sampler.optimizer)
+        self._begun = False
         accelerator.register_for_checkpointing(self)
 
     @property
@@ -142,14 +152,17 @@ class AcceleratedRun:
         Call it for every batch, after `accelerator.backward`. It returns the tick of the step, or
         None where there was none: gradients are still being accumulated, or have overflowed.
         """
-        if not self._checked:  # not before: a checkpoint may have been loaded since
-            self.steps.check_start(self.draws)
-            self._checked = True
+        writes = self.accelerator.is_main_process
+        if not self._begun:  # not before: a checkpoint may have been loaded since
+            replicas = self.accelerator.num_processes
+            self.steps.begin(self.draws, writes=writes, replicas=replicas)
+            self._begun = True
         self.seen += 1
         self._waiting += 1
         if not self.accelerator.sync_gradients:
             return None
-        self._average()
+        self.steps.take_mean(self._waiting, self.accelerator.gradient_accumulation_steps)
+        self._waiting = 0
         self.sampler.step()
         self.sampler.zero_grad()
         if self.sampler.step_was_skipped:
@@ -157,19 +170,8 @@ class AcceleratedRun:
         tick = self.steps.advance()
         if tick.collect:
             model = self.accelerator.unwrap_model(self.model)
-            self.steps.keep(model, self.draws, tick, writes=self.accelerator.is_main_process)
+            self.steps.keep(model, self.draws, tick, writes=writes)
         return tick
-
-    def _average(self) -> None:
-        """The last batches of an epoch may be fewer than those that the gradient was divided by."""
-        wanted, found = self.accelerator.gradient_accumulation_steps, self._waiting
-        self._waiting = 0
-        if wanted == found:
-            return
-        for group in self.sampler.param_groups:
-            for param in group["params"]:
-                if param.grad is not None:
-                    param.grad.mul_(wanted / found)
 
     def state_dict(self) -> dict[str, Any]:
         """What `accelerator.save_state` saves of this."""

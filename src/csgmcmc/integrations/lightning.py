@@ -12,21 +12,18 @@ adds the order of the data, the position in it, and the random state of everythi
 import math
 import os
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from torch.utils.data import DistributedSampler
 
 from csgmcmc.arguments import check_count
-from csgmcmc.chain import Diverged
-from csgmcmc.chain.config import check_same, describe_sampler
+from csgmcmc.chain.config import check_same
 from csgmcmc.chain.randomness import random_state, restore_random_state
-from csgmcmc.draws import AnotherDrawError, Draws, DrawStore, MemoryDraws
+from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.integrations.missing import require
 from csgmcmc.integrations.resumable import ResumableLoader
-from csgmcmc.samplers import Sampler
+from csgmcmc.integrations.steps import Steps, check_draws, check_schedule
 from csgmcmc.schedules import Schedule, Tick
 
 require("lightning.pytorch", "lightning")
@@ -38,7 +35,16 @@ __all__ = ["ResumableLoader", "SamplingCallback"]
 
 # Strategies in which every process has all weights, by name: `pytorch_lightning` has its own.
 WHOLE = {"SingleDeviceStrategy", "DDPStrategy"}
-HALF = (torch.float16, torch.bfloat16)
+
+
+class LightningSteps(Steps):
+    """Steps of a loop of a Lightning `Trainer`, which counts them itself."""
+
+    resume = "fit(..., ckpt_path=...)"
+    exact = "a ResumableLoader"
+    clip = "Trainer(gradient_clip_val=...)"
+    mixed = "Trainer(precision='bf16-mixed')"
+    tells_end = True
 
 
 class SamplingCallback(Callback):
@@ -58,22 +64,16 @@ class SamplingCallback(Callback):
     def __init__(
         self, schedule: Schedule, draws: Draws | None = None, *, chain: int | None = None
     ) -> None:
-        if not isinstance(schedule, Schedule):
-            raise ValueError(
-                f"schedule must be a csgmcmc schedule, such as Cyclical, got {schedule!r}"
-            )
-        if draws is not None and not isinstance(draws, Draws):
-            raise ValueError(f"draws must be a DrawStore or MemoryDraws, got {draws!r}")
+        check_schedule(schedule)
         self.schedule = schedule
         self.draws = MemoryDraws() if draws is None else draws
+        check_draws(self.draws)
         self.chain = None if chain is None else check_count("chain", chain, at_least=0)
         self._process = os.getpid()
-        self._number = 0
-        self._tick: Tick | None = None
+        self._steps: LightningSteps  # made in each run, of its optimizer
+        self._config: dict[str, Any] | None = None
         self._batches = 0  # whose gradients are in the step that comes
         self._stops = False  # whether the schedule ends the run, or the Trainer
-        self._ahead: set[int] = set()  # draws of a run that went further than its checkpoint
-        self._forked = False  # whether one of them differs from what the resumed run finds
         self._loader: ResumableLoader | None = None
         self._loaded: dict[str, Any] = {}
         self._random: dict[str, Any] | None = None
@@ -97,55 +97,28 @@ class SamplingCallback(Callback):
             )
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        optimizer = _only_optimizer(trainer)
-        noise = getattr(optimizer, "noise", None)
-        self._number = (noise.chain if noise else 0) if self.chain is None else self.chain
-        if noise is not None and noise.chain != self._number:
-            raise ValueError(
-                f"chain={self._number}, but the sampler draws the noise of chain {noise.chain}: "
-                f"make it with chain={self._number}"
-            )
+        sampler = _only_optimizer(trainer)
+        self._steps = LightningSteps(sampler, self.schedule, chain=self.chain)
+        self._config = self._steps.config
         if isinstance(self.draws, MemoryDraws) and os.getpid() != self._process:
             raise ValueError(
                 "draws in memory would end with the processes that this strategy starts: keep them "
                 "in a DrawStore"
             )
-        self._tick, self._batches, self._random = None, 0, None
-        if self._loaded:
-            check_same(self._loaded["schedule"], repr(self.schedule), "schedule")
+        self._batches, self._random = 0, None
+        if self._loaded.get("config") is not None:
+            check_same(self._loaded["config"], self._config)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        optimizer = _only_optimizer(trainer)
         self._check_length(trainer)
-        _check_replicas(trainer, optimizer)
         self._loader = _resumable_loader(trainer)
         if self._loader is not None and self._loaded.get("loader") is not None:
             # Lightning does not do so at the end of an epoch.
             self._loader.load_state_dict(self._loaded["loader"])
         self._loaded = {}
-        first, writes = trainer.global_step, trainer.is_global_zero
-        if writes and isinstance(self.draws, DrawStore):
-            provenance = {"schedule": repr(self.schedule), **describe_sampler(optimizer)}
-            seed = getattr(getattr(optimizer, "noise", None), "seed", None)
-            self.draws.claim(self._number, provenance={"seed": seed, **provenance})
-        steps = {draw.step for draw in self.draws.of_chain(self._number)} if writes else set()
-        if trainer.strategy.reduce_boolean_decision(first == 0 and bool(steps), all=False):
-            raise ValueError(
-                f"chain {self._number} has begun already: fit(..., ckpt_path=...) goes on with it, "
-                "another chain number or store begins a new one"
-            )
-        self._ahead, self._forked = {step for step in steps if step >= first}, False
-        if writes:
-            self._check_draws_before(first, len(steps) - len(self._ahead))
-
-    def _check_draws_before(self, first: int, found: int) -> None:
-        wanted = sum(self.schedule(step).collect for step in range(first))
-        if found < wanted:
-            warnings.warn(
-                f"{wanted - found} of the {wanted} draws before step {first} are not in draws: "
-                "give the DrawStore that the run began with",
-                stacklevel=3,
-            )
+        self._steps.taken = trainer.global_step
+        writes, replicas = trainer.is_global_zero, trainer.world_size
+        self._steps.begin(self.draws, writes=writes, replicas=replicas)
 
     def _check_length(self, trainer: Trainer) -> None:
         """Refuse a Trainer that would run on after the schedule, and name one that stops before."""
@@ -178,19 +151,14 @@ class SamplingCallback(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         # The same again for all batches of one step: a schedule only looks at the step.
-        self._tick = self.schedule.apply(_only_optimizer(trainer), trainer.global_step)
+        self._steps.taken = trainer.global_step
+        self.schedule.apply(self._steps.sampler, trainer.global_step)
         self._batches += 1
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        # Lightning divides each loss by this number, and ends an epoch with a step of fewer batches
-        # where it does not divide the epoch. That would be a mean that is too small.
-        wanted = trainer.accumulate_grad_batches
-        if self._batches < wanted:
-            for param in _parameters(optimizer):
-                if param.grad is not None:
-                    param.grad.mul_(wanted / self._batches)
+        self._steps.take_mean(self._batches, trainer.accumulate_grad_batches)
 
     def on_train_batch_end(
         self,
@@ -202,16 +170,15 @@ class SamplingCallback(Callback):
     ) -> None:
         if trainer.enable_validation:
             self._random = random_state([])
-        tick = self._tick
-        if tick is None or trainer.global_step == tick.step:  # gradients are still accumulating
+        if trainer.global_step == self._steps.taken:  # gradients are still accumulating
             return
         self._batches = 0
-        optimizer = _only_optimizer(trainer)
+        tick = self.schedule(self._steps.taken)
         if tick.collect:
-            self._keep(trainer, pl_module, optimizer, tick)
+            self._steps.keep(pl_module, self.draws, tick, writes=trainer.is_global_zero)
         log_every = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
         if log_every and trainer.global_step % log_every == 0:
-            self._log(trainer, optimizer.param_groups[0], tick)
+            self._log(trainer, self._steps.sampler.param_groups[0], tick)
         if self._stops and trainer.global_step == self.schedule.steps:
             trainer.should_stop = True
 
@@ -221,34 +188,6 @@ class SamplingCallback(Callback):
         if self._random is not None:
             restore_random_state(self._random, [])
             self._random = None
-
-    def _keep(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        optimizer: torch.optim.Optimizer,
-        tick: Tick,
-    ) -> None:
-        if not all(_is_finite(param.detach()) for param in _parameters(optimizer)):
-            lr = float(optimizer.param_groups[0]["lr"])
-            error = Diverged("a weight", tick, lr, [self._number], None)
-            error.add_note("With Lightning, clip= is Trainer(gradient_clip_val=...).")
-            raise error
-        if not trainer.is_global_zero:
-            return
-        try:
-            self.draws.append(pl_module, tick, chain=self._number)
-        except AnotherDrawError:
-            if tick.step not in self._ahead:
-                raise
-            if not self._forked:  # both ways from the checkpoint on are the chain's
-                warnings.warn(
-                    f"the run does not go on exactly from its checkpoint: its draw of step "
-                    f"{tick.step}, and others that are there already, are kept as they are; "
-                    "ResumableLoader makes it exact",
-                    stacklevel=2,
-                )
-            self._forked = True
 
     def _log(self, trainer: Trainer, group: dict[str, Any], tick: Tick) -> None:
         values = {"lr": float(group["lr"]), "cycle": tick.cycle, "draws": len(self.draws)}
@@ -275,7 +214,7 @@ class SamplingCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         loader = None if self._loader is None else self._loader.state_dict()
-        return {"schedule": repr(self.schedule), "loader": loader}
+        return {"config": self._config, "loader": loader}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loaded = state_dict
@@ -302,16 +241,6 @@ def _only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
     return optimizer
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[nn.Parameter]:
-    for group in optimizer.param_groups:
-        yield from group["params"]
-
-
-def _is_finite(weights: Tensor) -> bool:
-    """A sum costs one pass; only a suspicious one is looked at more closely."""
-    return math.isfinite(weights.sum()) or bool(weights.isfinite().all())
-
-
 def _resumable_loader(trainer: Trainer) -> ResumableLoader | None:
     """The training data, if they can be resumed, and if each process has some of its own."""
     loader = trainer.train_dataloader
@@ -324,21 +253,3 @@ def _resumable_loader(trainer: Trainer) -> ResumableLoader | None:
             "loader with sampler=DistributedSampler(data), in the module's train_dataloader"
         )
     return loader
-
-
-def _check_replicas(trainer: Trainer, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse replicas that would draw different noise, and name weights that cannot hold it."""
-    if not isinstance(optimizer, Sampler):
-        return
-    seed = optimizer.noise.seed
-    same = trainer.strategy.broadcast(seed) == seed
-    if not trainer.strategy.reduce_boolean_decision(same, all=True):
-        raise ValueError(
-            "the processes have different seeds: make the sampler with the same seed= in all"
-        )
-    if trainer.is_global_zero and any(param.dtype in HALF for param in _parameters(optimizer)):
-        warnings.warn(
-            "some weights have 16 bits, which round most of the noise away: use "
-            "precision='bf16-mixed', which keeps weights of 32",
-            stacklevel=2,
-        )

@@ -1,20 +1,21 @@
-"""Where along its schedule a sampler is, in a loop that is another package's."""
+"""Where along its schedule a sampler is, and what is kept of it, in a loop of another package."""
 
 import warnings
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from csgmcmc.arguments import check_count
 from csgmcmc.chain import Diverged
 from csgmcmc.chain.config import check_same, describe_sampler
 from csgmcmc.draws import AnotherDrawError, Draws, DrawStore
-from csgmcmc.draws.base import tensors_of
 from csgmcmc.samplers.noise import local
 from csgmcmc.schedules import Schedule, Tick
 
-NARROW = (torch.float16, torch.bfloat16)
+NARROW = {torch.float16, torch.bfloat16}
 
 
 class Steps:
@@ -26,37 +27,53 @@ class Steps:
     Args:
         sampler: a sampler, or any torch optimizer.
         schedule: how much of lr and temperature each step uses.
+        chain: number of the chain; by default the sampler's, 0 for an optimizer without noise.
     """
 
-    def __init__(self, sampler: torch.optim.Optimizer, schedule: Schedule) -> None:
+    # What the package that has the loop calls these, for messages.
+    resume: ClassVar[str]
+    exact: ClassVar[str]
+    clip: ClassVar[str]
+    mixed: ClassVar[str]
+    # Whether it tells us how a run ends: the claim on a store can then be held until it does.
+    tells_end: ClassVar[bool] = False
+
+    def __init__(
+        self, sampler: torch.optim.Optimizer, schedule: Schedule, *, chain: int | None = None
+    ) -> None:
         if not isinstance(sampler, torch.optim.Optimizer):
             raise ValueError(f"sampler must be a sampler or a torch optimizer, got {sampler!r}")
-        if not isinstance(schedule, Schedule):
-            raise ValueError(
-                f"schedule must be a csgmcmc schedule, such as Cyclical, got {schedule!r}"
-            )
+        check_schedule(schedule)
         self.sampler, self.schedule = sampler, schedule
+        self._chain = 0 if chain is None else check_count("chain", chain, at_least=0)
+        if chain not in (None, self.chain):
+            raise ValueError(
+                f"chain={chain}, but the sampler draws the noise of chain {self.chain}: make it "
+                f"with chain={chain}"
+            )
         self.taken = 0
         """How many steps the sampler has taken: the number of the next one."""
         self.resumed = False
         """Whether a checkpoint was loaded."""
         self._ahead: set[int] = set()  # draws of a run that went further than its checkpoint
-        narrow = {p.dtype for g in sampler.param_groups for p in g["params"]} & set(NARROW)
-        if narrow and self.chain is not None:
-            warnings.warn(
-                f"the sampled weights are {narrow.pop()}, which rounds most of the noise away: "
-                "load the model with dtype=torch.float32 and ask for mixed precision instead",
-                stacklevel=3,
-            )
+        self._forked = False  # whether one of them differs from what the resumed run finds
         schedule.apply(sampler, 0)
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
-        self._config = {"schedule": repr(schedule), **describe_sampler(sampler)}
+        self.config = {"schedule": repr(schedule), **describe_sampler(sampler)}
+        """What a run must have in common with the checkpoint that it goes on from."""
 
     @property
-    def chain(self) -> int | None:
-        """Number of the sampler's chain; None for an optimizer that draws no noise."""
-        noise = getattr(self.sampler, "noise", None)
-        return None if noise is None else noise.chain
+    def _noise(self) -> Any:
+        return getattr(self.sampler, "noise", None)  # another object once a checkpoint is loaded
+
+    @property
+    def _seed(self) -> int | None:
+        return None if self._noise is None else self._noise.seed
+
+    @property
+    def chain(self) -> int:
+        """Number of the chain."""
+        return self._chain if self._noise is None else self._noise.chain
 
     @property
     def done(self) -> bool:
@@ -71,95 +88,139 @@ class Steps:
             self.schedule.apply(self.sampler, self.taken)
         return tick
 
+    def take_mean(self, batches: int, divided_by: int) -> None:
+        """Make the gradient the mean over `batches`, where the loop has divided by more.
+
+        Loops divide each loss by the number of batches that a step accumulates, also in the last
+        step of an epoch, for which fewer may be left.
+        """
+        if batches < divided_by:
+            for param in self._params():
+                if param.grad is not None:
+                    param.grad.mul_(divided_by / batches)
+
     def state_dict(self) -> dict[str, Any]:
         """Plain values, safe for `torch.load(weights_only=True)`."""
-        return {"taken": self.taken, "config": self._config}
+        return {"taken": self.taken, "config": self.config}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict`; a run with another schedule or other options is refused.
 
         The sampler's own state is to be loaded before this.
         """
-        check_same(state_dict["config"], self._config)
+        check_same(state_dict["config"], self.config)
         self.taken, self.resumed = int(state_dict["taken"]), True
         if not self.done:
             self.schedule.apply(self.sampler, self.taken)
 
     # What is kept
 
-    @staticmethod
-    def check_draws(draws: Draws) -> None:
-        """Refuse what keeps no draws."""
-        if not isinstance(draws, Draws):
-            raise ValueError(f"draws must be a DrawStore or MemoryDraws, got {draws!r}")
+    def begin(self, draws: Draws, *, writes: bool, replicas: int) -> None:
+        """Refuse what would not be one chain, and warn of what it lacks.
 
-    def check_start(self, draws: Draws) -> None:
-        """Refuse to mix a new chain with draws that are there; warn of those that are not."""
-        steps = {draw.step for draw in draws.of_chain(self.chain or 0)}
-        if self.taken == 0 and steps:
+        Every process calls this before the first step that it takes, and after a checkpoint has
+        been loaded.
+
+        Args:
+            draws: where draws are kept.
+            writes: whether this process keeps them.
+            replicas: number of processes that train one model.
+        """
+        if len(set(_gather((self._seed, self.chain), replicas))) > 1:
             raise ValueError(
-                f"draws has draws of chain {self.chain or 0} already: resume from a checkpoint, or "
-                "begin with another chain number or another store"
+                "the sampler's seed or chain differs between the processes that train one model: "
+                "make it with the same seed= and chain= in all of them"
             )
-        self._ahead = {step for step in steps if step >= self.taken}
-        found = len(steps) - len(self._ahead)
+        if writes and self.tells_end:
+            self._claim(draws)
+        steps = {draw.step for draw in draws.of_chain(self.chain)} if writes else set()
+        if any(_gather(self.taken == 0 and bool(steps), replicas)):
+            raise ValueError(
+                f"chain {self.chain} has begun already: {self.resume} goes on with it, another "
+                "chain number or store begins a new one"
+            )
+        self._ahead, self._forked = {step for step in steps if step >= self.taken}, False
+        if writes:
+            self._warn(found=len(steps) - len(self._ahead))
+
+    def _warn(self, found: int) -> None:
         wanted = sum(self.schedule(step).collect for step in range(self.taken))
         if found < wanted:
             warnings.warn(
                 f"{wanted - found} of the {wanted} draws before step {self.taken} are not in "
                 "draws: give the DrawStore that the run began with",
-                stacklevel=3,
+                stacklevel=4,
+            )
+        narrow = {param.dtype for param in self._params()} & NARROW
+        if narrow and self._noise is not None:
+            warnings.warn(
+                f"the sampled weights are {narrow.pop()}, which rounds most of the noise away: "
+                f"keep them in torch.float32, and use mixed precision, {self.mixed}",
+                stacklevel=4,
             )
 
-    def keep(self, model: nn.Module, draws: Draws, tick: Tick, *, writes: bool = True) -> None:
+    def keep(self, model: nn.Module, draws: Draws, tick: Tick, *, writes: bool) -> None:
         """Keep the weights of `model` as the draw of `tick`, unless they are not finite.
 
-        Every process of a sharded model must call this; those that do not write keep nothing.
+        Every process calls this, so that all of them stop; those that do not write keep nothing.
         """
         self.check_weights(tick)
-        tensors = tensors_of(model)
         if not writes:
             return
-        number = self.chain or 0
-        if isinstance(draws, DrawStore):
-            seed = getattr(getattr(self.sampler, "noise", None), "seed", None)
-            draws.claim(number, provenance={"seed": seed, **self._config})
+        self._claim(draws)
         try:
-            draws.append(tensors, tick, chain=number)
+            draws.append(model, tick, chain=self.chain)
         except AnotherDrawError:
             if tick.step not in self._ahead:
                 raise
-            warnings.warn(  # both ways from the checkpoint on are the chain's
-                f"the run does not go on exactly from its checkpoint: the draw of step {tick.step} "
-                "that was there already is kept",
-                stacklevel=2,
-            )
+            if not self._forked:  # both ways from the checkpoint on are the chain's
+                warnings.warn(
+                    f"the run does not go on exactly from its checkpoint: its draw of step "
+                    f"{tick.step}, and others that are there already, are kept as they are; "
+                    f"{self.exact} would make it exact",
+                    stacklevel=3,
+                )
+            self._forked = True
         finally:
-            # Loops of others end in ways that nobody tells us: a claim is held no longer than a
-            # draw takes, so that the next run in the same process can write.
-            if isinstance(draws, DrawStore):
+            # Where nobody tells us of the end, a claim is held no longer than a draw takes, so
+            # that the next run in the same process can write.
+            if isinstance(draws, DrawStore) and not self.tells_end:
                 draws.close()
 
     def check_weights(self, tick: Tick) -> None:
         """Raise `Diverged` if a sampled weight is not finite after the step of `tick`."""
         for group in self.sampler.param_groups:
-            for param in group["params"]:
-                if not local(param.detach()).isfinite().all():
-                    lr = float(group["initial_lr"]) * tick.lr_scale
-                    error = Diverged("a weight", tick, lr, [self.chain or 0], None)
-                    error.add_note("clip= is an argument of csgmcmc.Chain: here it is the loop's.")
-                    raise error
+            if not all(local(param.detach()).isfinite().all() for param in group["params"]):
+                lr = float(group["initial_lr"]) * tick.lr_scale
+                error = Diverged("a weight", tick, lr, [self.chain], None)
+                error.add_note(f"clip= is an argument of csgmcmc.Chain: here it is {self.clip}.")
+                raise error
+
+    def _claim(self, draws: Draws) -> None:
+        if isinstance(draws, DrawStore):
+            draws.claim(self.chain, provenance={"seed": self._seed, **self.config})
+
+    def _params(self) -> Iterator[nn.Parameter]:
+        for group in self.sampler.param_groups:
+            yield from group["params"]
 
 
-def check_replicas(sampler: torch.optim.Optimizer) -> None:
-    """Refuse processes that would draw different noise for one model, and so drift apart."""
-    noise = getattr(sampler, "noise", None)
-    if noise is None or not dist.is_initialized() or dist.get_world_size() == 1:
-        return
+def check_schedule(schedule: Schedule) -> None:
+    """Refuse what is no schedule."""
+    if not isinstance(schedule, Schedule):
+        raise ValueError(f"schedule must be a csgmcmc schedule, such as Cyclical, got {schedule!r}")
+
+
+def check_draws(draws: Draws) -> None:
+    """Refuse what keeps no draws."""
+    if not isinstance(draws, Draws):
+        raise ValueError(f"draws must be a DrawStore or MemoryDraws, got {draws!r}")
+
+
+def _gather(mine: Any, replicas: int) -> list[Any]:
+    """What each of the processes that train one model has."""
+    if replicas == 1 or not dist.is_initialized():
+        return [mine]
     gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, (noise.seed, noise.chain))
-    if len(set(gathered)) > 1:
-        raise ValueError(
-            "the sampler's seed or chain differs between the processes that train one model: make "
-            "it with the same seed= and chain= in all of them"
-        )
+    dist.all_gather_object(gathered, mine)
+    return gathered

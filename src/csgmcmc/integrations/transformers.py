@@ -21,7 +21,7 @@ from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import count_targets, each_of, gives_examples, num_targets
 from csgmcmc.integrations.first_batch import check_first_batch, tell_trainer
 from csgmcmc.integrations.missing import require
-from csgmcmc.integrations.steps import Steps, check_replicas
+from csgmcmc.integrations.steps import Steps, check_draws
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.schedules import Schedule
 
@@ -112,6 +112,11 @@ class TrainerSchedule(Steps):
     It sets lr and temperature, and is saved in the `Trainer`'s checkpoints.
     """
 
+    resume = "train(resume_from_checkpoint=True)"
+    exact = "batches that are not random themselves"
+    clip = "TrainingArguments(max_grad_norm=...), with allow_clipping=True"
+    mixed = "TrainingArguments(bf16=True)"
+
     def step(self) -> None:
         """What `Trainer` calls after each step of the optimizer that was not skipped."""
         self.advance()
@@ -140,7 +145,7 @@ class KeepDraws(TrainerCallback):
                 f"schedule must be the TrainerSchedule of optimizers=, got a "
                 f"{type(schedule).__name__}"
             )
-        schedule.check_draws(draws)
+        check_draws(draws)
         self.schedule, self.draws, self._allow_clipping = schedule, draws, allow_clipping
         self._seen = 0
         self._hook: RemovableHandle | None = None
@@ -189,8 +194,7 @@ class KeepDraws(TrainerCallback):
             )
         shared = args.world_size if args.average_tokens_across_devices else 1
         batches = args.gradient_accumulation_steps * shared
-        check_replicas(steps.sampler)
-        steps.check_start(self.draws)
+        steps.begin(self.draws, writes=state.is_world_process_zero, replicas=args.world_size)
         self._seen = steps.taken
         num_data = steps.sampler.param_groups[0].get("num_data")
         self._stop_looking()
