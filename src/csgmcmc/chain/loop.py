@@ -22,6 +22,7 @@ from csgmcmc.chain.progress import Display
 from csgmcmc.chain.randomness import Generator, random_state, restore_random_state
 from csgmcmc.chain.scalars import ScalarLog
 from csgmcmc.chain.stack import Stack
+from csgmcmc.chain.watch import Watch
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
 from csgmcmc.samplers.noise import local
@@ -62,6 +63,7 @@ class Chain:
             gradients are averaged over them (DDP), unless the model is sharded already (FSDP2).
         generators: generators that the data's transforms draw from, besides the global ones, so
             that they are saved with the chain.
+        watch: warn where lr is unstable, or where the noise is lost in that of the minibatches.
         progress: show a bar, or lines where there is no terminal.
     """
 
@@ -87,6 +89,7 @@ class Chain:
         checkpoints: str | Path | None = None,
         place: Place | None = None,
         generators: Sequence[Generator] = (),
+        watch: bool = True,
         progress: bool = True,
     ) -> None:
         if (loss is None) != (data is None):
@@ -116,7 +119,7 @@ class Chain:
             if "lr" in group:
                 group.setdefault("initial_lr", float(group["lr"]))
         self.accumulate = check_count("accumulate", accumulate, at_least=1)
-        self.clip, self.progress = clip, progress and self.place.writes
+        self.clip, self.watch, self.progress = clip, watch, progress and self.place.writes
         self._device = None if device is None else torch.device(device)
         self._autocast = autocast
         self._feed = None if data is None else Feed(data, generators)
@@ -129,6 +132,7 @@ class Chain:
         self._draws_are_rare = 100 * schedule.total_draws <= schedule.steps
         folder = self.draws.path if isinstance(self.draws, DrawStore) else None
         self._folder = folder if checkpoints is None else Path(checkpoints)
+        self.start_loss: float | None = None  # of the first step, which `Watch` compares with
         self._checkpoints = None
         if self._folder is not None:
             replica = f"-{self.place.replica}" if self.place.replica else ""
@@ -162,6 +166,7 @@ class Chain:
         log, log_every = ScalarLog(log_path, first), max(1, steps // 1000)
         cycles = self.schedule.total_cycles
         display = Display(f"chain {self.number}", steps, cycles, first, self.progress)
+        watch = Watch(self) if self.watch else None
         kept = sum(draw.step < first for draw in self.draws.of_chain(self.number))
         if not self.model.training:
             self.model.train()
@@ -170,6 +175,8 @@ class Chain:
             with display:
                 for step in range(first, steps):
                     moment = self._step(step)
+                    if watch is not None:
+                        watch.look(moment)
                     kept += moment.tick.collect
                     display.update(moment.tick, moment.lr, moment.temperature, moment.loss, kept)
                     if (step + 1) % log_every == 0:
@@ -377,6 +384,7 @@ class Chain:
         self.sampler.load_state_dict(state["sampler"])
         if self._feed is not None:
             self._feed.load_state_dict(state["feed"])
+        self.start_loss = state.get("start_loss")
         restore_random_state(state["random"], self.generators)
         return step
 
@@ -395,6 +403,7 @@ class Chain:
             "sampler": self.sampler.state_dict(),
             "feed": None if self._feed is None else self._feed.state_dict(),
             "random": random_state(self.generators),
+            "start_loss": self.start_loss,
         }
         self._checkpoints.save(pytree.tree_map_only(Tensor, lambda x: local(x.detach()), state))
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import csgmcmc
-from csgmcmc.cli import demo, inspect, report, reproduce, run
+from csgmcmc.cli import demo, inspect, report, reproduce, run, tune
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -27,6 +27,7 @@ def main(
 for command in (
     demo.demo,
     run.run,
+    tune.tune,
     inspect.inspect,
     reproduce.reproduce,
     report.report,

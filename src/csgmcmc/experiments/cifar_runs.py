@@ -168,6 +168,7 @@ def sample(run: Run, network: Network, source: Source, draws: Path | None) -> Dr
         store,
         generators=batches.generators,
         checkpoint_every=max(CHECKPOINT_STEPS, schedule.steps // 100),
+        watch=False,  # the settings are the paper's, or tried on purpose
         progress=False,
     )
     return chain.run(resume=draws is not None)

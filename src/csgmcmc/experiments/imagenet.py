@@ -170,6 +170,7 @@ def _sample(
         device=here.device,
         autocast=torch.bfloat16 if here.device.type == "cuda" else None,
         checkpoint_every=max(CHECKPOINT_STEPS, schedule.steps // 100),
+        watch=False,  # the settings are the paper's, or tried on purpose
         progress=False,
     ).run(resume=True)
 

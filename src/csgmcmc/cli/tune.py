@@ -1,0 +1,101 @@
+"""`csgmcmc tune`: search for a recipe for the model of a script of your own."""
+
+import math
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from csgmcmc.cli.messages import fail, is_own
+from csgmcmc.recipe import Recipe
+from csgmcmc.task import load_function
+from csgmcmc.tuning import Trial, read_trials
+from csgmcmc.tuning import tune as search
+
+
+def tune(
+    script: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="A function that returns (model, loss, data), and validation data if there are "
+            "any, or a csgmcmc.Task. FILE.py:FUNCTION will do, too.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the search.")] = Path("runs/tune"),
+    trials: Annotated[int, typer.Option(help="How many, those of earlier calls included.")] = 20,
+    epochs: Annotated[
+        float | None, typer.Option(help="Of each trial; by default those of the script's recipe.")
+    ] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Step size; by default that of a range test.")
+    ] = None,
+    held_out: Annotated[
+        float, typer.Option(help="Share of the training data to score on, if there are no others.")
+    ] = 0.2,
+    seed: Annotated[int, typer.Option(help="Of starts, batches, noise and search.")] = 0,
+) -> None:
+    """Search for lr, cycles, exploration and temperature for your own script.
+
+    lr is that of a range test, the others have the best log score on held-out data. Trials are kept
+    in OUT as they end: the same command goes on where it was stopped. The result is
+    OUT/recipe.json.
+    """
+    try:
+        recipe = search(
+            load_function(script),
+            out,
+            trials=trials,
+            epochs=epochs,
+            lr=lr,
+            held_out=held_out,
+            seed=seed,
+        )
+        found = read_trials(out)
+    except KeyboardInterrupt:
+        typer.echo("csgmcmc: stopped; the same command goes on where it was", err=True)
+        raise typer.Exit(130) from None
+    except (ValueError, ImportError) as error:
+        if not is_own(error):
+            raise  # it comes from the script, and the traceback says where
+        raise fail(str(error)) from error
+    except OSError as error:
+        if not str(error.filename).startswith(str(out)):
+            raise  # it is not about the folder of the search, so it comes from the script, too
+        raise fail(str(error)) from error
+    console = Console()
+    console.print(_table(found))
+    console.print(_in_words(recipe), highlight=False, soft_wrap=True)
+    typer.echo(
+        f"csgmcmc run {shlex.quote(script)} --config {shlex.quote(str(out / 'recipe.json'))}"
+    )
+
+
+def _table(trials: list[Trial]) -> Table:
+    """All trials: the best first, then those that were given up."""
+    table = Table("trial", "cycles", "exploration", "temperature", "log score", "", box=None)
+    for trial in sorted(trials, key=_rank):
+        whole = trial.outcome == "complete"
+        table.add_row(
+            str(trial.number),
+            str(trial.cycles),
+            f"{trial.exploration:.2f}",
+            f"{trial.temperature:.2g}",
+            "" if math.isnan(trial.score) else f"{trial.score:.4f}",
+            "" if whole else f"{trial.outcome} after {trial.used:.0%}",
+        )
+    return table
+
+
+def _rank(trial: Trial) -> tuple[bool, float]:
+    return trial.outcome != "complete", math.inf if math.isnan(trial.score) else -trial.score
+
+
+def _in_words(recipe: Recipe) -> str:
+    return (
+        f"the best: lr {recipe.lr:g}, cycles {recipe.cycles}, exploration "
+        f"{recipe.exploration:.2f}, temperature {recipe.temperature:.2g}. To run it:"
+    )
