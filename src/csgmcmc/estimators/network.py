@@ -1,0 +1,96 @@
+"""The network of an estimator: a perceptron, or the user's own module."""
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from csgmcmc.arguments import check_choice, check_count
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "tanh": nn.Tanh,
+}
+
+Module = nn.Module | Callable[[int, int], nn.Module]
+"""A network, or a function (or class) of the numbers of features and outputs that makes one."""
+
+
+def perceptron(
+    features: int,
+    hidden: int | Iterable[int],
+    outputs: int,
+    activation: str,
+    generator: torch.Generator,
+) -> nn.Sequential:
+    """Linear layers with activations between them; only `generator` is drawn from."""
+    make_activation = ACTIVATIONS[check_choice("activation", activation, tuple(ACTIVATIONS))]
+    layers: list[nn.Module] = []
+    for inputs, width in pairwise((features, *_sizes(hidden), outputs)):
+        if layers:
+            layers.append(make_activation())
+        linear = nn.utils.skip_init(nn.Linear, inputs, width)
+        bound = 1 / math.sqrt(inputs)  # as nn.Linear itself, which draws from the global generator
+        for param in linear.parameters():
+            nn.init.uniform_(param, -bound, bound, generator=generator)
+        layers.append(linear)
+    return nn.Sequential(*layers)
+
+
+def own_module(module: Module, features: Tensor, outputs: int) -> nn.Module:
+    """A copy of the user's network, or the one that their function makes, tried on two rows."""
+    width = features.shape[1]
+    if isinstance(module, nn.Module):
+        made: Any = copy.deepcopy(module)
+    elif callable(module):
+        made = module(width, outputs)
+    else:
+        made = module
+    if not isinstance(made, nn.Module):
+        raise ValueError(
+            "module must be a torch.nn.Module, or a function that makes one for "
+            f"{width} features and {outputs} outputs, got {made!r}"
+        )
+    device = next((param.device for param in made.parameters()), None)
+    try:
+        with torch.no_grad():
+            found: Any = made.eval()(features[:2].to(device))
+    except RuntimeError as error:
+        raise ValueError(f"module does not take rows of {width} features: {error}") from error
+    made.train()
+    shape = tuple(found.shape) if isinstance(found, Tensor) else f"a {type(found).__name__}"
+    rows = len(features[:2])
+    wanted = [(rows, outputs), (rows,)][: 2 if outputs == 1 else 1]
+    if shape not in wanted:
+        raise ValueError(
+            f"module must give a tensor of shape {wanted[0]} for {rows} rows and {outputs} "
+            f"outputs, got {shape}"
+        )
+    if not any(param.requires_grad for param in made.parameters()):
+        raise ValueError("module has no trainable parameter: there is nothing to sample")
+    return made
+
+
+class WithNoise(nn.Module):
+    """A network of means, and beside it the log-variance of the noise, which is sampled too."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.log_variance = nn.Parameter(torch.zeros((), device=next(network.parameters()).device))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of each row."""
+        means = self.network(features)
+        means = means.squeeze(1) if means.ndim == 2 else means
+        return means, self.log_variance.exp().expand_as(means)
+
+
+def _sizes(hidden: int | Iterable[int]) -> list[int]:
+    sizes = list(hidden) if isinstance(hidden, Iterable) else [hidden]
+    return [check_count("hidden_layer_sizes", size, at_least=1) for size in sizes]

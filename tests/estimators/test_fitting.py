@@ -1,0 +1,284 @@
+"""What both estimators do, with the network that they make and with a user's own."""
+
+import copy
+import inspect
+import pickle
+from typing import Any
+
+import griffe
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures
+from torch import nn
+
+from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
+from tests.estimators.small import SMALL, Table, diabetes, iris
+
+BOTH = pytest.mark.parametrize("kind", [BayesianMLPClassifier, BayesianMLPRegressor])
+
+
+RAISE: dict[str, Any] = {"error_score": "raise"}  # instead of a score that is NaN
+
+
+def table(kind) -> Table:
+    return iris() if kind is BayesianMLPClassifier else diabetes()
+
+
+def answers(estimator, rows):
+    """All that an estimator predicts."""
+    if isinstance(estimator, BayesianMLPClassifier):
+        return estimator.predict_proba(rows)
+    return np.stack(estimator.predict(rows, return_std=True), axis=1)
+
+
+class Net(nn.Module):
+    """A user's network, with what draws from torch's generator and what has buffers."""
+
+    def __init__(self, features: int, outputs: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(features, 8),
+            nn.BatchNorm1d(8),
+            nn.ReLU(),
+            nn.Dropout(0.1),
+            nn.Linear(8, outputs),
+        )
+
+    def forward(self, features):
+        return self.layers(features)
+
+
+@BOTH
+def test_what_a_fit_leaves(kind):
+    features, targets = table(kind)
+    estimator = kind(**SMALL).fit(features, targets)
+    assert estimator.n_features_in_ == features.shape[1]
+    assert len(estimator.draws_) == SMALL["cycles"] * SMALL["samples_per_cycle"]
+    assert estimator.posterior_.cycles.tolist() == [0, 0, 1, 1]
+    assert len(estimator.loss_curve_) == SMALL["epochs"]
+    assert estimator.loss_curve_[-1] < estimator.loss_curve_[0]
+
+
+@BOTH
+def test_names_of_columns_are_kept(kind):
+    pandas = pytest.importorskip("pandas")
+    features, targets = table(kind)
+    frame = pandas.DataFrame(features).rename(columns="column {}".format)
+    estimator = kind(**SMALL).fit(frame, targets)
+    assert estimator.feature_names_in_.tolist() == frame.columns.tolist()
+    with pytest.raises(ValueError, match="feature names"):
+        estimator.predict(frame.rename(columns=str.upper))
+
+
+@BOTH
+@pytest.mark.parametrize("module", [None, Net], ids=["own", "user's"])
+def test_the_random_state_decides_and_nothing_global_is_touched(kind, module):
+    features, targets = table(kind)
+    before, threads = torch.get_rng_state(), torch.get_num_threads()
+    one, same, other = (
+        answers(
+            kind(**{**SMALL, "module": module, "random_state": seed}).fit(features, targets),
+            features,
+        )
+        for seed in (0, 0, 1)
+    )
+    assert_array_equal(one, same)
+    assert np.abs(one - other).max() > 1e-3
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+
+
+@BOTH
+def test_units_do_not_matter(kind):
+    features, targets = table(kind)
+    one = kind(**SMALL).fit(features, targets)
+    # A power of two, so that no last bit differs.
+    other = kind(**SMALL).fit(1024 * features, targets)
+    assert_allclose(answers(one, features), answers(other, 1024 * features), rtol=1e-9)
+
+
+@BOTH
+@pytest.mark.parametrize("module", [None, Net], ids=["own", "user's"])
+@pytest.mark.parametrize("copied", [lambda one: pickle.loads(pickle.dumps(one)), copy.deepcopy])
+def test_a_copy_predicts_the_same(kind, module, copied):
+    features, targets = table(kind)
+    estimator = kind(**{**SMALL, "module": module}).fit(features, targets)
+    other = copied(estimator)
+    assert_array_equal(answers(other, features), answers(estimator, features))
+    assert [draw.cycle for draw in other.draws_] == [draw.cycle for draw in estimator.draws_]
+    assert other.draws_[0].tensors().keys() == estimator.draws_[0].tensors().keys()
+
+
+def test_what_was_not_fitted_is_copied_too():
+    assert pickle.loads(pickle.dumps(BayesianMLPClassifier(lr=0.3))).lr == 0.3
+
+
+@BOTH
+def test_pipelines_and_searches_take_it(kind):
+    features, targets = table(kind)
+    pipeline = make_pipeline(PolynomialFeatures(2, include_bias=False), kind(**SMALL))
+    step = pipeline.steps[-1][0]
+    grid = {f"{step}__temperature": [0.1, 1.0]}
+    search = GridSearchCV(pipeline, grid, cv=2, **RAISE).fit(features, targets)
+    assert search.best_params_[f"{step}__temperature"] in (0.1, 1.0)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+def test_a_search_over_modules():
+    features, targets = iris()
+    module = nn.Linear(4, 3)
+    estimator = BayesianMLPClassifier(**{**SMALL, "module": module})
+    other: Any = clone(estimator)
+    assert other.module is not module
+    assert torch.equal(other.module.weight, module.weight)
+    assert cross_val_score(estimator, features, targets, cv=2, **RAISE).mean() > 0.5
+
+
+def test_processes_of_a_search_find_what_one_would():
+    features, targets = diabetes()
+    grid = {"prior_scale": [0.5, 1.0]}
+    alone, shared = (
+        GridSearchCV(BayesianMLPRegressor(**SMALL), grid, cv=2, n_jobs=jobs, **RAISE).fit(
+            features, targets
+        )
+        for jobs in (1, 2)
+    )
+    scores = "mean_test_score"
+    assert_array_equal(alone.cv_results_[scores], shared.cv_results_[scores])
+    assert_array_equal(shared.predict(features), alone.predict(features))
+
+
+@BOTH
+def test_a_clone_has_the_arguments_and_nothing_of_the_fit(kind):
+    features, targets = table(kind)
+    estimator = kind(**{**SMALL, "lr": 0.05}).fit(features, targets)
+    other: Any = clone(estimator)
+    assert other.get_params() == estimator.get_params()
+    assert not hasattr(other, "draws_")
+    assert_array_equal(other.fit(features, targets).predict(features), estimator.predict(features))
+
+
+@BOTH
+def test_a_module_that_is_given_is_left_as_it_is(kind):
+    features, targets = table(kind)
+    outputs = 3 if kind is BayesianMLPClassifier else 1
+    module = nn.Linear(features.shape[1], outputs)
+    module.bias.requires_grad_(False)
+    start = copy.deepcopy(module)
+    estimator = kind(**{**SMALL, "module": module}).fit(features, targets)
+    assert torch.equal(module.weight, start.weight)
+    name = "bias" if kind is BayesianMLPClassifier else "network.bias"
+    assert torch.equal(estimator.draws_[-1].tensors()[name], start.bias)  # which is frozen
+    other = estimator.draws_[-1].tensors()[name.replace("bias", "weight")]
+    assert not torch.equal(other, start.weight)
+
+
+def test_a_module_may_be_lazy_and_a_mean_may_have_no_dimension_of_its_own():
+    features, targets = table(BayesianMLPRegressor)
+    lazy = nn.Sequential(nn.LazyLinear(1), nn.Flatten(0))
+    estimator = BayesianMLPRegressor(**{**SMALL, "module": lazy}).fit(features, targets)
+    assert estimator.predict(features).shape == targets.shape
+
+
+@BOTH
+@pytest.mark.parametrize("rows", [2, 5])
+def test_fewer_rows_than_a_batch(kind, rows):
+    features, targets = table(kind)
+    chosen = [0, 60, 1, 61, 2][:rows]
+    estimator = kind(**{**SMALL, "batch_size": 64}).fit(features[chosen], targets[chosen])
+    assert np.isfinite(answers(estimator, features)).all()
+
+
+@BOTH
+def test_a_temperature_of_0_leaves_the_draws_of_a_cycle_together(kind):
+    features, targets = table(kind)
+
+    def spread(temperature):
+        options = {
+            **SMALL,
+            "epochs": 60,
+            "cycles": 1,
+            "exploration": 0.9,
+            "temperature": temperature,
+        }
+        return kind(**options).fit(features, targets).predictive(features).spread.mean()
+
+    assert spread(1.0) > 10 * spread(0.0)
+
+
+def test_by_default_a_fit_has_so_many_steps_however_few_the_rows():
+    features, targets = iris()
+    estimator = BayesianMLPClassifier(hidden_layer_sizes=(), batch_size=150, random_state=0)
+    assert len(estimator.fit(features, targets).loss_curve_) == 3000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden_layer_sizes": (8, 0)}, "hidden_layer_sizes must be at least 1, got 0"),
+        ({"hidden_layer_sizes": 0.5}, "hidden_layer_sizes must be a whole number, got 0.5"),
+        ({"activation": "gelu"}, "activation must be one of 'relu', 'silu', 'tanh', got 'gelu'"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"prior_scale": 0}, "prior_scale must be above 0, got 0"),
+        ({"temperature": -1}, "temperature must be at least 0, got -1"),
+        ({"sampler": "Adam"}, "sampler must be one of"),
+        ({"samples_per_cycle": 1000}, "too few for samples_per_cycle=1000"),
+        ({"lr": 1e6}, "lr=1000000.0 is too large for these data: lower it"),
+        ({"module": 3}, "module must be a torch.nn.Module, or a function .* got 3"),
+        ({"module": lambda *_: 3}, "module must be .* got 3"),
+        ({"module": nn.Linear(5, 3)}, "module does not take rows of 4 features"),
+        ({"module": nn.Linear(4, 2)}, r"must give a tensor of shape \(2, 3\) .* got \(2, 2\)"),
+        ({"module": nn.Identity()}, r"must give a tensor of shape \(2, 3\) .* got \(2, 4\)"),
+        ({"module": nn.LSTM(4, 3)}, "must give a tensor .* got a tuple"),
+        ({"module": nn.Linear(4, 3).requires_grad_(False)}, "has no trainable parameter"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    features, targets = iris()
+    with pytest.raises(ValueError, match=message):
+        BayesianMLPClassifier(**{**SMALL, **options}).fit(features, targets)
+
+
+@BOTH
+def test_bad_tables_are_refused(kind):
+    features, targets = table(kind)
+    estimator = kind(**SMALL)
+    holed = features.copy()
+    holed[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        estimator.fit(holed, targets)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        estimator.fit(features, targets[:-1])
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D array instead"):
+        estimator.fit(features[:, 0], targets)
+    with pytest.raises(ValueError, match="y should be a 1d array"):
+        estimator.fit(features, np.stack([targets, targets], axis=1))
+    with pytest.raises(ValueError, match="minimum of 1 is required"):
+        estimator.fit(features[:0], targets[:0])
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        estimator.predict(features)
+    estimator.fit(features, targets)
+    with pytest.raises(ValueError, match="expecting"):
+        estimator.predict(features[:, 1:])
+    with pytest.raises(ValueError, match="NaN"):
+        estimator.predict(holed)
+
+
+def test_the_two_say_the_same_of_the_same_arguments():
+    """Each has its own list, because the reference is made from docstrings as they stand."""
+    one, other = (_arguments(kind) for kind in (BayesianMLPClassifier, BayesianMLPRegressor))
+    assert list(one) == list(other) == list(inspect.signature(BayesianMLPClassifier).parameters)
+    assert {name for name in one if one[name] != other[name]} == {"module"}
+
+
+def _arguments(kind) -> dict[str, str]:
+    """What the docstring of a class says of each argument."""
+    found = griffe.Docstring(inspect.getdoc(kind) or "").parse("google")
+    (section,) = (one for one in found if isinstance(one, griffe.DocstringSectionParameters))
+    return {one.name: one.description for one in section.value}

@@ -1,0 +1,157 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from sklearn.datasets import make_friedman1
+from torch import nn
+
+from csgmcmc.estimators import BayesianMLPRegressor
+from csgmcmc.estimators.network import WithNoise
+from csgmcmc.samplers import SGHMC
+from tests.estimators.small import SMALL
+
+
+def line(noise: float, rows: int = 200, seed: int = 0):
+    """Rows of three features, whose target is linear in them."""
+    generator = np.random.default_rng(seed)
+    features = generator.normal(size=(rows, 3))
+    return features, features @ [1.0, -2.0, 0.5] + noise * generator.normal(size=rows)
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.01])
+def test_the_spread_of_a_linear_model_is_the_exact_posteriors(noise):
+    features, targets = line(noise)
+    estimator = BayesianMLPRegressor(
+        hidden_layer_sizes=(),
+        prior_scale=1.0,
+        batch_size=200,
+        epochs=3000,
+        cycles=1,
+        exploration=0.1,
+        samples_per_cycle=300,
+        random_state=0,
+    ).fit(features, targets)
+    assert estimator.noise_std_ == pytest.approx(noise, rel=0.1)
+
+    # Given the noise, the posterior is a Gaussian; in the units in which it was sampled:
+    design = np.column_stack([estimator.scaler_.transform(features), np.ones(len(features))])
+    variance = (estimator.noise_std_ / estimator.target_scale_) ** 2
+    covariance = np.linalg.inv(design.T @ design / variance + np.diag([3.0, 3.0, 3.0, 1.0]))
+    weights = covariance @ design.T @ (targets - estimator.target_mean_)
+    exact = estimator.target_scale_**2 * np.einsum("ij,jk,ik->i", design, covariance, design)
+
+    found = estimator.predictive(features)
+    # Between seeds the ratio has a standard deviation of some 9%: draws late in a cycle are alike.
+    assert found.spread.square().mean() == pytest.approx(exact.mean(), rel=0.2)
+    means = estimator.target_mean_ + design @ weights / variance
+    assert np.sqrt(np.mean((found.mean.numpy() - means) ** 2)) < 0.3 * np.sqrt(exact.mean())
+
+
+def test_steps_follow_the_noise_and_velocities_its_root():
+    """Then a velocity over its own standard deviation, sqrt(lr * T / N), is left as it is."""
+    estimator = BayesianMLPRegressor(lr=0.2, prior_scale=2.0)
+    model = WithNoise(nn.Linear(3, 1))
+    sampler = SGHMC(estimator._groups(model, 10), lr=0.2, num_data=10, seed=0)
+    starts = [group["initial_lr"] for group in sampler.param_groups[:-1]]
+    assert starts == pytest.approx([0.2 * 4 / 3, 0.2 * 4])  # of weights with 3 inputs, and a bias
+    before_step = estimator._before_step(model, sampler)
+    means, variances = model(torch.ones(4, 3))
+    estimator._loss((means, variances), torch.zeros(4)).backward()
+    before_step()
+    sampler.step()
+    before = {param: sampler.state[param]["velocity"].clone() for param in model.parameters()}
+    with torch.no_grad():
+        model.log_variance.fill_(math.log(0.25))
+    before_step()
+    *weights, noise = sampler.param_groups
+    shares = [group["initial_lr"] / start for group, start in zip(weights, starts, strict=True)]
+    assert shares == pytest.approx([0.25] * len(weights))
+    assert noise["initial_lr"] == 0.2
+    for param, velocity in before.items():
+        share = 1.0 if param is model.log_variance else 0.5
+        torch.testing.assert_close(sampler.state[param]["velocity"], share * velocity)
+
+
+def test_the_standard_deviation_is_of_noise_and_spread():
+    features, targets = line(0.5)
+    estimator = BayesianMLPRegressor(**SMALL).fit(features, targets)
+    mean, std = estimator.predict(features, return_std=True)
+    found = estimator.predictive(features, members=True)
+    assert found.members is not None
+    assert_allclose(found.members.mean(0), mean, atol=1e-9)
+    assert_allclose(std**2, found.members.var(0, correction=0) + estimator.noise_std_**2, rtol=1e-6)
+    assert_allclose(mean, estimator.predict(features))
+
+
+def test_intervals_hold_what_they_promise():
+    features, targets = make_friedman1(500, noise=1.0, random_state=0)
+    estimator = BayesianMLPRegressor(random_state=0)
+    estimator.fit(features[:300], targets[:300])
+    mean, std = estimator.predict(features[300:], return_std=True)
+    inside = np.abs(targets[300:] - mean) < 1.645 * std
+    # 0.9 is promised; 200 rows would give less than 0.82 to one in a thousand honest ones.
+    assert 0.82 < inside.mean() <= 0.98
+    assert estimator.score(features[300:], targets[300:]) > 0.8
+    assert 0.5 < estimator.noise_std_ < 1.6
+
+
+def test_the_units_of_the_targets_do_not_matter():
+    features, targets = line(0.5)
+    one = BayesianMLPRegressor(**SMALL).fit(features, targets)
+    other = BayesianMLPRegressor(**SMALL).fit(features, 1024 * targets)
+    for first, second in zip(
+        one.predict(features, return_std=True),
+        other.predict(features, return_std=True),
+        strict=True,
+    ):
+        assert_allclose(1024 * first, second, rtol=1e-9)
+    assert_allclose(
+        one.predictive(features).entropy + np.log(1024), other.predictive(features).entropy
+    )
+
+
+def test_targets_that_are_all_the_same():
+    features, _ = line(0.0)
+    estimator = BayesianMLPRegressor(**SMALL).fit(features, np.full(200, 3.0))
+    mean, std = estimator.predict(features, return_std=True)
+    assert np.abs(mean - 3.0).max() < 1.0
+    assert np.isfinite(std).all()
+
+
+@pytest.mark.parametrize("sampler", ["SGLD", "SGNHT", "PSGLD"])
+def test_other_samplers_sample_it_too(sampler):
+    features, targets = line(0.2)
+    lr = 0.01 if sampler == "PSGLD" else 0.1
+    options = {**SMALL, "epochs": 100, "sampler": sampler, "lr": lr}
+    estimator = BayesianMLPRegressor(**options).fit(features, targets)
+    assert estimator.score(features, targets) > 0.9
+    assert estimator.noise_std_ < 0.6
+
+
+def test_its_predictions_are_tensors_in_double_precision():
+    features, targets = line(0.2)
+    estimator = BayesianMLPRegressor(**SMALL).fit(features, targets)
+    assert estimator.predictive(features).mean.dtype == torch.float64
+
+
+def test_targets_that_are_no_numbers_are_refused():
+    features, _ = line(0.2)
+    with pytest.raises(ValueError, match=r"y must be numbers, got .*'red'.*: for classes"):
+        BayesianMLPRegressor(**SMALL).fit(features, ["red"] * len(features))
+
+
+@pytest.mark.parametrize(("rows", "width"), [(10, 50), (30, 200), (150, 200)])
+def test_one_step_size_does_for_few_rows_and_wide_layers(rows, width):
+    features, targets = line(0.5, rows=rows)
+    estimator = BayesianMLPRegressor(width, epochs=600 // -(-rows // 32), random_state=0)
+    estimator.fit(features, targets)
+    assert 0.1 < estimator.noise_std_ < 1.5 * targets.std()
+
+
+@pytest.mark.parametrize("lr", [2.0, 20.0])
+def test_steps_that_are_too_large_are_told(lr):
+    features, targets = line(0.5, rows=30)
+    with pytest.raises(ValueError, match=f"lr={lr} is too large for these data: lower it"):
+        BayesianMLPRegressor(lr=lr, epochs=200, random_state=0).fit(features, targets)
