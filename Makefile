@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench docs format clean
+.PHONY: help demo test test-slow lint bench docs release-check format clean
 
 help: ## Show this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -53,9 +53,12 @@ bench: $(READY) $(PEERS)/.ready ## Time everything beside its plain counterpart 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+release-check: $(READY) ## Build wheel and sdist into dist/, and try them in a new environment
+	$(BIN)/python scripts/release_check.py
+
 format: $(READY) ## Put the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 clean: ## Remove what was made here
-	rm -rf $(VENV) $(PEERS) site runs .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) site runs dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,105 @@
+"""Tries an installed csgmcmc that has none of its extras, in the current folder, which is empty.
+
+python scripts/release_smoke.py VERSION
+"""
+
+import importlib
+import pkgutil
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib.metadata import metadata, version
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import csgmcmc
+import csgmcmc.diagnostics
+import csgmcmc.integrations
+import csgmcmc.integrations.arviz
+import csgmcmc.tuning
+from csgmcmc.posterior import ClassPredictive
+
+INSTALL = re.compile(r"pip install 'csgmcmc\[(\w+)\]'")
+# What needs the extra for plots are commands: scripts/release_check.py tries one. TensorBoard is
+# used where it is, and nothing asks for it.
+NOT_TRIED = {"dev", "docs", "plot", "tensorboard"}
+
+
+def main(wanted: str) -> None:
+    """Raises where something is wrong."""
+    package = Path(csgmcmc.__file__).parent
+    for found in (csgmcmc.__version__, version("csgmcmc")):
+        check(found == wanted, f"its version is {found}, not {wanted}")
+    check(package.is_relative_to(sys.prefix), f"it is imported from {package}, not as installed")
+    check((package / "py.typed").exists(), "py.typed is not installed")
+    for name in csgmcmc.__all__:
+        getattr(csgmcmc, name)
+    sample()
+    check_extras()
+
+
+def make_run() -> tuple[nn.Module, Callable[..., Tensor], DataLoader, DataLoader]:
+    """For `csgmcmc run`, which takes this file, too."""
+    inputs = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    labels = (inputs[:, 0] > 0).long()
+    train = TensorDataset(inputs[:100], labels[:100])
+    held_out = TensorDataset(inputs[100:], labels[100:])
+    loss = nn.functional.cross_entropy
+    return nn.Linear(3, 2), loss, DataLoader(train, 20, shuffle=True), DataLoader(held_out, 50)
+
+
+def sample() -> None:
+    """A chain on disk, resumed, and its posterior."""
+    torch.manual_seed(0)
+    model, loss, loader, held_out = make_run()
+    schedule = csgmcmc.Cyclical(steps=100, cycles=2, exploration=0.5, samples_per_cycle=3)
+    for _ in range(2):  # the second time there is nothing left to do
+        sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, num_data=100, seed=0)
+        store = csgmcmc.DrawStore("runs/smoke")
+        csgmcmc.Chain(model, loss, loader, sampler, schedule, store, progress=False).run(
+            resume=True
+        )
+        check(len(store) == 6, f"the chain has kept {len(store)} draws, not 6")
+        store.close()
+    posterior = csgmcmc.Posterior(model, csgmcmc.DrawStore("runs/smoke"))
+    predicted = posterior.predict_loader(held_out)
+    if not isinstance(predicted, ClassPredictive):
+        raise SystemExit(f"the posterior predicts {type(predicted).__name__}, not classes")
+    accuracy = csgmcmc.diagnostics.accuracy(predicted.forecasts(), predicted.labels())
+    check(accuracy > 0.8, f"the posterior is right in {accuracy} of the cases")
+
+
+def check_extras() -> None:
+    """What needs an extra says which to install, and there is something that needs each."""
+    attempts: dict[str, Callable[[], object]] = {
+        f"csgmcmc.integrations.{module.name}": partial(
+            importlib.import_module, f"csgmcmc.integrations.{module.name}"
+        )
+        for module in pkgutil.iter_modules(csgmcmc.integrations.__path__)
+    }
+    draws = csgmcmc.DrawStore("runs/smoke")
+    attempts["to_arviz"] = lambda: csgmcmc.integrations.arviz.to_arviz(draws)
+    attempts["tune"] = lambda: csgmcmc.tuning.tune(make_run, "runs/tune", trials=1)
+    extras = set(metadata("csgmcmc").get_all("Provides-Extra") or []) - NOT_TRIED
+    named = set()
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+        except ImportError as error:
+            found = INSTALL.search(str(error))
+            check(found is not None, f"{name} does not say which extra to install, but: {error}")
+            named |= set(found.groups() if found else ())
+    check(named == extras, f"{sorted(named)} were asked for, not {sorted(extras)}")
+
+
+def check(holds: bool, problem: str) -> None:
+    if not holds:
+        raise SystemExit(problem)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,67 @@
+"""One version, in all places that name it; the rest of a release is `make release-check`."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import csgmcmc
+from scripts.release_check import EXPECTED, machine_problems, sdist_problems
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+CHANGES = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_there_is_one_version():
+    newest = re.findall(r"^## (\d+\.\d+\.\d+)", CHANGES, re.MULTILINE)[0]
+    assert PROJECT["version"] == newest == CITATION["version"] == csgmcmc.__version__
+
+
+def test_versions_of_the_changelog_fall():
+    found = re.findall(r"^## (\d+)\.(\d+)\.(\d+)", CHANGES, re.MULTILINE)
+    numbers = [tuple(map(int, version)) for version in found]
+    assert numbers == sorted(set(numbers), reverse=True)
+
+
+def test_the_citation_says_what_the_package_says():
+    assert CITATION["license"] == PROJECT["license"]
+    assert CITATION["references"][0]["url"] == PROJECT["urls"]["Paper"]
+    assert CITATION["authors"][0]["name"] in (ROOT / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_the_package_is_marked_as_typed():
+    assert (Path(csgmcmc.__file__).parent / "py.typed").exists()
+    assert "Typing :: Typed" in PROJECT["classifiers"]
+
+
+def test_an_sdist_that_is_whole_has_no_problem():
+    assert sdist_problems([*EXPECTED, "docs/results/figures/a.svg", "docs/images/a.png"]) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "docs/results/mixture.json",
+        "docs/results/draws/a/store.json",
+        "runs/a.log",
+        "tests/draw.safetensors",
+        "src/csgmcmc/__pycache__/a.pyc",
+        "data/mnist.gz",
+    ],
+)
+def test_what_does_not_belong_into_an_sdist_is_found(name):
+    assert sdist_problems([*EXPECTED, name]) == [f"{name} does not belong there"]
+
+
+def test_what_an_sdist_misses_is_found():
+    files = [name for name in EXPECTED if name != "LICENSE"]
+    assert sdist_problems(files) == ["LICENSE is missing"]
+
+
+def test_what_names_a_folder_of_this_machine_is_found():
+    here = f"data = '{ROOT}/data'".encode()
+    assert machine_problems({"a.py": here, "b.py": b"data"}) == [f"a.py names {ROOT}"]
