@@ -257,8 +257,8 @@ def test_a_run_that_was_killed_has_the_name_of_its_script(monkeypatch):
 @pytest.mark.filterwarnings("default::csgmcmc.chain.watch.SamplingWarning")
 def test_a_warning_is_one_line():
     result = run("mine:make_run", *SHORT, "--lr", "60", "--no-report")
-    (line,) = [line for line in result.output.splitlines() if "lr is too high" in line]
-    assert line.startswith("csgmcmc: chain 0: the loss is ")
+    (line,) = [line for line in result.output.splitlines() if "is too high" in line]
+    assert line.startswith("csgmcmc: chain 0: the loss jumped to ")
     assert "Warning" not in result.output
 
 

@@ -1,8 +1,13 @@
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
+from sklearn import datasets
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
+from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc.estimators import BayesianMLPClassifier
 from tests.estimators.small import SMALL, breast_cancer, iris
@@ -62,3 +67,27 @@ def test_one_class_is_refused():
 def test_numbers_that_are_no_classes_are_refused():
     with pytest.raises(ValueError, match="Unknown label type"):
         BayesianMLPClassifier().fit(np.eye(4), [0.1, 0.2, 0.3, 0.4])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "holds"),
+    [
+        (datasets.load_iris(), True),
+        (datasets.load_wine(), True),
+        (datasets.load_breast_cancer(), True),
+        (datasets.load_digits(), False),  # the prior is too narrow: less sure than it could be
+    ],
+    ids=["iris", "wine", "breast cancer", "digits"],
+)
+def test_probabilities_are_calibrated_with_the_defaults(table: Any, holds: bool):
+    """The error of held-out probabilities is no more than chance allows in 99 of 100 cases."""
+    train, test, train_classes, test_classes = train_test_split(
+        table.data, table.target, test_size=0.5, random_state=0, stratify=table.target
+    )
+    estimator = BayesianMLPClassifier(random_state=0).fit(train, train_classes)
+    rows = torch.from_numpy(estimator.scaler_.transform(test))
+    held_out = DataLoader(TensorDataset(rows, torch.from_numpy(test_classes)), batch_size=500)
+    found = estimator.posterior_.check(held_out).calibrated
+    assert found.holds is holds
+    assert holds or "underconfident" in str(found)

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, Posterior
+from csgmcmc.chain.watch import SamplingWarning
 from csgmcmc.posterior import Gaussian
 from csgmcmc.posterior.likelihoods import Categorical
 from tests.posterior.support import Table, tick
@@ -162,7 +163,8 @@ def test_a_sampler_samples_and_a_snapshot_ensemble_is_told_from_it(tiny, quick):
     assert sampled.numbers["noise_ratio"] > 0.1
     assert sampled.parameters["weight"].temperature is not None
 
-    snapshots = checked(tiny, SGHMC, long, lr=0.05, momentum=0.9, temperature=1e-5)
+    with pytest.warns(SamplingWarning, match="close to a snapshot ensemble"):  # the chain says so
+        snapshots = checked(tiny, SGHMC, long, lr=0.05, momentum=0.9, temperature=1e-5)
     assert snapshots.sampling.holds is False
     assert snapshots.numbers["noise_ratio"] < 0.1
     assert any("snapshot ensemble" in advice for advice in snapshots.advice)
