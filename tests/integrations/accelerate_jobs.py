@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from csgmcmc import SGHMC, Chain, Cyclical, Draws, DrawStore
+from csgmcmc import SGHMC, Chain, Cyclical, Draws, DrawStore, leave
 from csgmcmc.integrations.accelerate import AcceleratedRun, num_targets
 from csgmcmc.integrations.transformers import model_loss, trainer_parts
 from tests.integrations.tiny import bert, llama, reviews, sentences
@@ -78,8 +78,8 @@ def main(job: str, out: Path) -> None:
     run = with_accelerate if job.startswith("accelerate") else with_trainer
     model = run(job, out, seed)
     torch.save(dict(model.named_parameters()), out / f"{rank}.pt")
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    del model
+    leave()
 
 
 if __name__ == "__main__":

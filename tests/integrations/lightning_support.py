@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from csgmcmc import SGHMC, Cyclical, DrawStore, Schedule
+from csgmcmc import SGHMC, Cyclical, DrawStore, Schedule, leave
 from csgmcmc.integrations.lightning import ResumableLoader, SamplingCallback
 
 for name in ("lightning.pytorch", "pytorch_lightning"):
@@ -164,6 +164,8 @@ def run_replicas(folder: Path) -> None:
     refused("seeds", seed=None)
     refused("same", data=ResumableLoader(in_order()))
     refused("whole")
+    del module
+    leave()
 
 
 if __name__ == "__main__":
