@@ -117,9 +117,7 @@ def test_a_run_that_was_stopped_by_ctrl_c_goes_on_exactly(two_chains, folder):
         # A shell that starts tests in the background lets them and theirs ignore Ctrl-C.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    manifest = (
-        folder / "out/chains/0001.manifest"
-    )  # a header, and a line for each draw
+    manifest = folder / "out/chains/0001.manifest"  # a header, and a line for each draw
     while process.poll() is None:
         if manifest.exists() and manifest.read_text().count("\n") > 1:
             break
