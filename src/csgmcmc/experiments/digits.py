@@ -123,9 +123,9 @@ def make_chain(config: DigitsConfig, method: Method, seed: int, **options: Any) 
     )
     order = torch.Generator().manual_seed(seed)
     loader = DataLoader(train, BATCH, shuffle=True, drop_last=True, generator=order)
-    return Chain(
-        model, cross_entropy, loader, sampler, config.schedule(method), progress=False, **options
-    )
+    schedule = config.schedule(method)
+    quiet = {"watch": False, "progress": False}  # the search tries step sizes that are too large
+    return Chain(model, cross_entropy, loader, sampler, schedule, **quiet, **options)
 
 
 def sample(
