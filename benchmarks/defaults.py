@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from rich.console import Console
 from scipy.stats import norm, rankdata
 from sklearn import datasets
 from sklearn.base import is_classifier
@@ -134,7 +135,7 @@ def compare(everything: list[Table]) -> NDArray[np.float64]:
             except ValueError:  # it has diverged
                 found[row, column] = -np.inf
         shown = ", ".join(f"{one:.3f}" for one in found[:, column])
-        print(f"{table.name}: {shown}", flush=True)  # noqa: T201
+        Console().print(f"{table.name}: {shown}", highlight=False, soft_wrap=True)
     return found
 
 
@@ -201,7 +202,9 @@ def main() -> None:
     path = Path("runs/bench/defaults.md")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
-    print("\n".join(lines), f"\nwritten: {path}", sep="\n")  # noqa: T201
+    Console().print(
+        "\n".join(lines), f"\nwritten: {path}", sep="\n", highlight=False, soft_wrap=True
+    )
 
 
 if __name__ == "__main__":

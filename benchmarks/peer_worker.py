@@ -5,6 +5,8 @@
 Answers with the seconds that a step took. What is compiled is compiled before the first answer.
 """
 
+# ruff: noqa: PLC0415  (a worker imports only the peer that it runs)
+
 import sys
 import time
 import warnings
@@ -15,9 +17,9 @@ warnings.simplefilter("ignore")
 
 def posteriors_sghmc() -> Callable[[], float]:
     """SGHMC of posteriors: MLP 784-400-400-10, batch 100, forward, backward and step."""
-    import posteriors  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-    from torch import nn  # noqa: PLC0415
+    import posteriors
+    import torch
+    from torch import nn
 
     model = nn.Sequential(
         nn.Linear(784, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 10)
@@ -43,9 +45,9 @@ def posteriors_sghmc() -> Callable[[], float]:
 
 def blackjax_mixture(chains: int, steps: int) -> Callable[[], float]:
     """SGLD of blackjax in a scan on 25 Gaussians, keeping every position."""
-    import blackjax  # noqa: PLC0415
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
+    import blackjax
+    import jax
+    import jax.numpy as jnp
 
     grid = jnp.array([-4.0, -2.0, 0.0, 2.0, 4.0])
     means = jnp.stack(jnp.meshgrid(grid, grid), -1).reshape(-1, 2)
@@ -82,10 +84,10 @@ def blackjax_logistic(path: str, kind: str, steps: int) -> Callable[[], float]:
     Its SGHMC takes ten steps with one batch, and then forgets its velocity; a draw is kept after.
     Its step size is the square root of ours, and its friction times that is 1 - momentum.
     """
-    import blackjax  # noqa: PLC0415
-    import jax  # noqa: PLC0415
-    import jax.numpy as jnp  # noqa: PLC0415
-    import numpy as np  # noqa: PLC0415
+    import blackjax
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
 
     data = np.load(f"{path}/data.npz")
     features, labels = jnp.array(data["features"]), jnp.array(data["labels"])

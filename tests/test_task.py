@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
 from csgmcmc import Recipe, Task, stack
-from csgmcmc.task import as_task, load_function, make_task, seeded, with_own_start
+from csgmcmc.task import as_task, check_pairs, load_function, make_task, seeded, with_own_start
 
 LOSS = nn.functional.cross_entropy
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())
@@ -163,3 +163,17 @@ def test_what_a_script_misses_is_its_own_error(folder):
     (folder / "script.py").write_text("import not_installed")
     with pytest.raises(ModuleNotFoundError, match="not_installed"):
         load_function("script:make")
+
+
+@pytest.mark.parametrize(
+    ("batches", "words"),
+    [
+        ([], "validation is empty"),
+        ([torch.zeros(3)], "pairs of inputs and targets"),
+        ([(torch.zeros(3), [1, 2, 3])], "pairs of inputs and targets"),
+        ([(torch.zeros(3, 2), torch.zeros(3))], "targets are not whole numbers"),
+    ],
+)
+def test_data_that_cannot_be_scored_are_refused(batches, words):
+    with pytest.raises(ValueError, match=words):
+        check_pairs(batches, "categorical")

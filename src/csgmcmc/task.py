@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from csgmcmc.chain import Chain, Stack
 from csgmcmc.chain.loop import Loss
 from csgmcmc.chain.randomness import random_state, restore_random_state
-from csgmcmc.posterior import Likelihood
+from csgmcmc.posterior import Categorical, Likelihood
 from csgmcmc.posterior.likelihoods import as_likelihood
 from csgmcmc.recipe import Recipe
 
@@ -160,6 +160,24 @@ def seeded(seed: int) -> Iterator[None]:
         yield
     finally:
         restore_random_state(before, [])
+
+
+def check_pairs(batches: list[Any], likelihood: str | Likelihood) -> list[Any]:
+    """The batches of validation data, if they can be scored."""
+    if not batches:
+        raise ValueError("validation is empty: it gives no batch")
+    for batch in batches:
+        pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+        if not pair or not isinstance(batch[1], Tensor):
+            raise ValueError(
+                "validation must give pairs of inputs and targets, the targets a tensor"
+            )
+        if isinstance(as_likelihood(likelihood), Categorical) and batch[1].is_floating_point():
+            raise ValueError(
+                "targets are not whole numbers, so they are no classes: give the task a "
+                "likelihood, for example csgmcmc.posterior.Gaussian(variance=0.1)"
+            )
+    return batches
 
 
 def load_function(address: str) -> MakeTask:

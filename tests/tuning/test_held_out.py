@@ -13,7 +13,7 @@ from torch.utils.data import (
 
 from csgmcmc import Task
 from csgmcmc.recipe import size_of
-from csgmcmc.tuning.held_out import check_pairs, with_validation
+from csgmcmc.tuning.held_out import with_validation
 from tests.tuning.support import make_task
 
 NUMBERS = TensorDataset(torch.arange(100.0)[:, None], torch.zeros(100, dtype=torch.long))
@@ -99,17 +99,3 @@ def test_a_share_that_leaves_nothing_is_refused(share, size, words):
     loader = DataLoader(Subset(NUMBERS, range(size)), 10)
     with pytest.raises(ValueError, match=words):
         with_validation(task_of(loader), share, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("batches", "words"),
-    [
-        ([], "validation is empty"),
-        ([torch.zeros(3)], "pairs of inputs and targets"),
-        ([(torch.zeros(3), [1, 2, 3])], "pairs of inputs and targets"),
-        ([(torch.zeros(3, 2), torch.zeros(3))], "targets are not whole numbers"),
-    ],
-)
-def test_data_that_cannot_be_scored_are_refused(batches, words):
-    with pytest.raises(ValueError, match=words):
-        check_pairs(batches, "categorical")

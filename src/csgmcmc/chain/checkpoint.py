@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from csgmcmc.draws.store import StoreError, StoreWarning, explained
+from csgmcmc.draws.errors import StoreError, StoreWarning, explained
 from csgmcmc.draws.tensors import flush
 
 

@@ -18,6 +18,7 @@ from csgmcmc.chain.config import check_same, describe_loader, describe_sampler, 
 from csgmcmc.chain.distributed import Place, share_gradients
 from csgmcmc.chain.events import Callback, Diverged, Moment, as_row
 from csgmcmc.chain.feed import Feed
+from csgmcmc.chain.parameters import trained_parameters
 from csgmcmc.chain.progress import Display
 from csgmcmc.chain.randomness import Generator, random_state, restore_random_state
 from csgmcmc.chain.scalars import ScalarLog
@@ -138,7 +139,7 @@ class Chain:
             replica = f"-{self.place.replica}" if self.place.replica else ""
             name = f"{self.number:04d}{replica}"
             self._checkpoints = Checkpoints(self._folder / "checkpoints", name)
-        self._trained = self._trained_parameters()
+        self._trained = trained_parameters(model, sampler)
         self._loss_shape = (model.chains,) if isinstance(model, Stack) else ()
         self._modes: list[tuple[nn.Module, bool]] = []
         self._forward = share_gradients(model, self.place)
@@ -322,21 +323,6 @@ class Chain:
         return Diverged(what, tick, lr, chains, checkpoint)
 
     # Begin and resume
-
-    def _trained_parameters(self) -> list[nn.Parameter]:
-        trained = [param for param in self.model.parameters() if param.requires_grad]
-        if not trained:
-            raise ValueError("model has no trainable parameter: nothing to sample")
-        known = {id(param) for param in self.model.parameters()}
-        held = [param for group in self.sampler.param_groups for param in group["params"]]
-        for param in held:
-            if id(param) not in known:
-                raise ValueError(
-                    f"sampler holds a parameter of shape {tuple(param.shape)} that is not the "
-                    "model's: make it with model.parameters(), after stacking, and put parameters "
-                    "of the loss into the model"
-                )
-        return trained
 
     def _claim(self) -> None:
         if isinstance(self.draws, DrawStore) and self.place.writes:

@@ -17,7 +17,7 @@ from csgmcmc.cli.sampling import Sampled, chain_like, check, count_chains, sampl
 from csgmcmc.cli.scores import judge
 from csgmcmc.draws import DrawStore, StoreError
 from csgmcmc.draws.claim import ClaimedError
-from csgmcmc.draws.store import explained
+from csgmcmc.draws.errors import explained
 from csgmcmc.draws.tensors import write_aside
 from csgmcmc.posterior import Posterior
 from csgmcmc.recipe import Recipe, read_values

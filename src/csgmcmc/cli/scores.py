@@ -12,14 +12,15 @@ from csgmcmc import diagnostics
 from csgmcmc.chain import Chain
 from csgmcmc.posterior import Categorical, ClassPredictive, GaussianPredictive, Posterior
 from csgmcmc.posterior.predictive import Predictive
+from csgmcmc.task import check_pairs
 
 Scores = dict[str, float]
 
 
 def judge(posterior: Posterior, validation: Iterable[Any], chain: Chain) -> dict[str, Any]:
     """Scores of the average and, as a mean, of its draws; and `Posterior.check` in words."""
-    batches = list(validation)  # of a loader that shuffles, too, all see the same
-    _check_targets(posterior, batches)
+    # A list: of a loader that shuffles, too, all see the same.
+    batches = check_pairs(list(validation), posterior.likelihood)
     with redirect_stdout(io.StringIO()):  # which is said in the report
         check = posterior.check(batches, chain=chain)
     average, draws = _scores(posterior, posterior.predict_loader(batches, members=True))
@@ -29,17 +30,6 @@ def judge(posterior: Posterior, validation: Iterable[Any], chain: Chain) -> dict
         "draw": {**draws, "NLL": numbers["nll_mean_of_draws"]},
         "check": str(check),
     }
-
-
-def _check_targets(posterior: Posterior, batches: list[Any]) -> None:
-    """A regression whose likelihood was forgotten would be taken for classes."""
-    targets = batches[0][1] if batches and isinstance(batches[0], (tuple, list)) else None
-    wanted = isinstance(posterior.likelihood, Categorical)
-    if wanted and isinstance(targets, Tensor) and targets.is_floating_point():
-        raise ValueError(
-            "targets are not whole numbers, so they are no classes: give the task a likelihood, "
-            "for example csgmcmc.posterior.Gaussian(variance=0.1)"
-        )
 
 
 def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Scores]:

@@ -12,7 +12,6 @@ that is the commit. A file without a line is no draw. Each chain has a manifest 
 chains never wait for each other.
 """
 
-import errno
 import json
 import os
 import platform
@@ -24,13 +23,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
 from csgmcmc.draws.base import AnotherDrawError, Draw, Draws
 from csgmcmc.draws.claim import claim, is_claimed
+from csgmcmc.draws.errors import StoreError, StoreWarning, explained
 from csgmcmc.draws.manifest import append_line, read_lines
 from csgmcmc.draws.tensors import (
     checksum,
@@ -45,14 +44,6 @@ from csgmcmc.schedules import Tick
 FORMAT = 1
 
 Only = Collection[str] | Callable[[str], bool]
-
-
-class StoreError(RuntimeError):
-    """The store cannot be used as asked; what was kept in it is untouched."""
-
-
-class StoreWarning(UserWarning):
-    """Something in a store is damaged and passed over; the rest is usable."""
 
 
 class DrawStore(Draws):
@@ -356,22 +347,6 @@ class DrawStore(Draws):
                     "it in each draw, or use a store of its own"
                 )
         return kept
-
-
-@contextmanager
-def explained(path: Path, doing: str) -> Iterator[None]:
-    """Turn an error of the file system into one sentence."""
-    try:
-        yield
-    except (OSError, safetensors.SafetensorError) as error:
-        code = error.errno if isinstance(error, OSError) else None
-        reason = str(error)
-        if code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in reason:
-            reason = "the disk is full"
-        elif code in (errno.EROFS, errno.EACCES, errno.EPERM) or "Read-only" in reason:
-            reason = "it is read-only for this user"
-        message = f"{path}: {doing} failed: {reason}. All draws kept before are safe."
-        raise StoreError(message) from error
 
 
 def keep_trainable(model: nn.Module) -> Callable[[str], bool]:

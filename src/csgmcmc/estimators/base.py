@@ -1,8 +1,8 @@
 """What both estimators do: a table becomes tensors, a chain runs, and its draws predict."""
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
 from csgmcmc.schedules import Cyclical, Tick
+from csgmcmc.task import seeded
 
 LEAST_STEPS = 3000  # of a fit, by default: a small table is seen many times,
 LEAST_EPOCHS = 20  # and a large one this often
@@ -103,7 +104,8 @@ class BayesianMLP(BaseEstimator):
         self.scaler_ = StandardScaler().fit(X)
         features = torch.from_numpy(self.scaler_.transform(X)).float()
         self._is_perceptron = self.module is None
-        with _seeded(seed, self.module is not None):
+        # A user's module draws from the global generators, for its start and for dropout.
+        with nullcontext() if self.module is None else seeded(seed):
             if self.module is None:
                 width, hidden = X.shape[1], self.hidden_layer_sizes
                 network = perceptron(width, hidden, outputs, self.activation, generator)
@@ -227,17 +229,3 @@ class BayesianMLP(BaseEstimator):
                 tick = Tick(step, cycle, stage, lr_scale=1.0, temperature_scale=1.0, collect=True)
                 self.draws_.append(tensors, tick, chain=chain)
             self.posterior_ = self._make_posterior()
-
-
-@contextmanager
-def _seeded(seed: int, needed: bool) -> Iterator[None]:
-    """Run a user's module from `seed`: its start and its dropout draw from torch's generator.
-
-    The state of that is put back afterwards. Where it is not needed nothing is touched.
-    """
-    if not needed:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield

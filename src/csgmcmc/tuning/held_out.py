@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import (
     DataLoader,
     IterableDataset,
@@ -14,8 +13,6 @@ from torch.utils.data import (
 )
 
 from csgmcmc.arguments import check_number
-from csgmcmc.posterior import Categorical, Likelihood
-from csgmcmc.posterior.likelihoods import as_likelihood
 from csgmcmc.task import Task
 
 
@@ -60,24 +57,6 @@ def with_validation(task: Task, share: float, seed: int) -> HeldOut:
         num_data=None if task.num_data is None else task.num_data * len(kept) / size,
     )
     return HeldOut(task, f"scored on {count} of the {size} training data, which are held out")
-
-
-def check_pairs(batches: list[Any], likelihood: str | Likelihood) -> list[Any]:
-    """The batches of validation data, if they can be scored."""
-    if not batches:
-        raise ValueError("validation is empty: it gives no batch")
-    for batch in batches:
-        pair = isinstance(batch, (tuple, list)) and len(batch) == 2
-        if not pair or not isinstance(batch[1], Tensor):
-            raise ValueError(
-                "validation must give pairs of inputs and targets, the targets a tensor"
-            )
-        if isinstance(as_likelihood(likelihood), Categorical) and batch[1].is_floating_point():
-            raise ValueError(
-                "targets are not whole numbers, so they are no classes: give the task a "
-                "likelihood, for example csgmcmc.posterior.Gaussian(variance=0.1)"
-            )
-    return batches
 
 
 def _can_be_split(loader: Any) -> bool:

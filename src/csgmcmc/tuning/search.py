@@ -15,8 +15,8 @@ from csgmcmc.chain import Diverged
 from csgmcmc.chain.config import describe_tensors
 from csgmcmc.draws.tensors import write_aside
 from csgmcmc.recipe import Recipe, batches_of
-from csgmcmc.task import MakeTask, Task, make_task, seeded
-from csgmcmc.tuning.held_out import HeldOut, check_pairs, with_validation
+from csgmcmc.task import MakeTask, Task, check_pairs, make_task, seeded
+from csgmcmc.tuning.held_out import HeldOut, with_validation
 from csgmcmc.tuning.progress import SearchDisplay
 from csgmcmc.tuning.range_test import suggest_lr
 from csgmcmc.tuning.study import ask, finished, import_optuna, open_study, trials_of

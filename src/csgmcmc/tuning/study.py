@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from csgmcmc.draws.claim import ClaimedError, claim
+from csgmcmc.integrations.missing import require
 
 JOURNAL = "trials.jsonl"
 STARTUP_TRIALS = 8  # at random, before the sampler learns from them
@@ -39,14 +40,8 @@ class Trial:
 
 
 def import_optuna() -> Any:
-    """Optuna, or an `ImportError` that says how to install it."""
-    try:
-        import optuna  # noqa: PLC0415  (an extra, and slow to import)
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"{error.name} is missing: pip install 'csgmcmc[tune]'", name=error.name
-        ) from error
-    return optuna
+    """Optuna, which is slow to import, or an `ImportError` that says how to install it."""
+    return require("optuna", "tune")
 
 
 @contextmanager
