@@ -33,8 +33,8 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from csgmcmc.data import two_classes
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
+from paper.data import two_classes
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "the defaults": {},

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from csgmcmc import SGHMC, Chain, Cyclical, MemoryDraws
-from csgmcmc.models import mlp, resnet20
+from paper.networks import mlp, resnet20
 
 Batch = tuple[Tensor, Tensor]
 

@@ -21,10 +21,10 @@ from timing import Case, report
 from torch.nn.functional import cross_entropy
 
 from csgmcmc import SGHMC, SGLD, Constant, Cyclical
-from csgmcmc.chain import run_density
 from csgmcmc.diagnostics import effective_sample_size
-from csgmcmc.models import mlp
 from csgmcmc.targets import LogisticRegression, Mixture25
+from paper.density import run_density
+from paper.networks import mlp
 
 HERE = Path(__file__).parent
 PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"

@@ -18,7 +18,7 @@ from rich.console import Console
 from timing import Case, report
 
 from csgmcmc import DrawStore, Posterior, Tick
-from csgmcmc.models import mlp
+from paper.networks import mlp
 
 SMALL, MNIST = (64, 64, 10), (784, 400, 400, 10)
 CASES = [  # layers, batch, draws

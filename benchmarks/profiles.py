@@ -19,12 +19,12 @@ from timing import median_time
 from torch.nn.functional import cross_entropy
 
 from csgmcmc import SGHMC, SGLD, Cyclical, Posterior, Tick
-from csgmcmc.chain import run_density
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.manifest import read_lines
-from csgmcmc.models import mlp
 from csgmcmc.posterior.sequential import evaluate_perceptron
 from csgmcmc.targets import Mixture25
+from paper.density import run_density
+from paper.networks import mlp
 
 Parts = dict[str, Callable[[], object]]
 

@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from csgmcmc import SGHMC, SGLD, Constant, MemoryDraws, Posterior, Tick
-from csgmcmc.chain import run_density
-from csgmcmc.models import mlp
 from csgmcmc.targets import Mixture25
+from paper.density import run_density
+from paper.networks import mlp
 
 OUT = Path("runs/bench")
 

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 import csgmcmc
 from csgmcmc import cli
 from csgmcmc.cli import app
-from csgmcmc.experiments import Results
+from paper.experiments import Results
+from paper.tests.experiments.tiny import Tiny
 from tests.chain.support import make_chain
-from tests.experiments.tiny import Tiny
 
 
 def run(*arguments):

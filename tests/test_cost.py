@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from csgmcmc import SGHMC, SGLD, Chain, Constant, DrawStore, MemoryDraws, Posterior, Tick
-from csgmcmc.models import mlp
+from paper.networks import mlp
 
 
 class Count(TorchDispatchMode):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from csgmcmc.experiments import find_experiments
+from paper.experiments import find_experiments
 from tests.docs.support import DOCS, ROOT, find
 
 TEXT = (DOCS / "paper-map.md").read_text(encoding="utf-8")

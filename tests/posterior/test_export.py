@@ -10,9 +10,9 @@ from torch.export import Dim
 from torch.testing import assert_close
 
 from csgmcmc import Draws, DrawStore, MemoryDraws, Posterior
-from csgmcmc.models import resnet8
 from csgmcmc.posterior import Categorical, Gaussian, Likelihood
 from csgmcmc.posterior.averages import Average
+from paper.networks import resnet8
 from tests.posterior.support import (
     CLOSE,
     Branching,

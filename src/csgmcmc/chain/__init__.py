@@ -1,7 +1,6 @@
 """The only loop, and what it needs to stop anywhere and go on exactly."""
 
 from csgmcmc.chain.config import MismatchError
-from csgmcmc.chain.density import run_density
 from csgmcmc.chain.distributed import Place, leave, place
 from csgmcmc.chain.events import Diverged, Moment
 from csgmcmc.chain.loop import Chain
@@ -18,6 +17,5 @@ __all__ = [
     "leave",
     "place",
     "read_scalars",
-    "run_density",
     "stack",
 ]

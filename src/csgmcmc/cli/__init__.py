@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import csgmcmc
-from csgmcmc.cli import demo, inspect, report, reproduce, run, tune
+from csgmcmc.cli import demo, inspect, report, run, tune
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -29,7 +29,6 @@ for command in (
     run.run,
     tune.tune,
     inspect.inspect,
-    reproduce.reproduce,
     report.report,
 ):
     app.command()(command)

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from csgmcmc.cli.messages import fail, missing
+from csgmcmc.demo import DigitsDemo, show_digits
 
 
 class Part(StrEnum):
@@ -29,7 +30,10 @@ def demo(
 ) -> None:
     """The method in two minutes: 25 Gaussians, and a network on handwritten digits."""
     try:
-        from csgmcmc import demo as run  # noqa: PLC0415  (needs matplotlib, which is an extra)
+        from csgmcmc.demo.mixture import (  # noqa: PLC0415  (needs matplotlib, an extra)
+            MixtureDemo,
+            show_mixture,
+        )
     except ModuleNotFoundError as error:
         raise missing(error) from error
     console = Console()
@@ -37,12 +41,12 @@ def demo(
     try:
         shows = []  # checked before the first of them runs
         if part is not Part.DIGITS:
-            mixture = run.Mixture(steps=steps, chains=chains, seed=seed)
+            mixture = MixtureDemo(steps=steps, chains=chains, seed=seed)
             out.mkdir(parents=True, exist_ok=True)
-            shows.append(lambda: run.show_mixture(mixture, out, console))
+            shows.append(lambda: show_mixture(mixture, out, console))
         if part is not Part.MIXTURE:
-            digits = run.Digits(steps=digits_steps, first_seed=seed, seeds=seeds)
-            shows.append(lambda: run.show_digits(digits, console))
+            digits = DigitsDemo(steps=digits_steps, first_seed=seed, seeds=seeds)
+            shows.append(lambda: show_digits(digits, console))
         for show in shows:
             show()
     except (ValueError, OSError) as error:

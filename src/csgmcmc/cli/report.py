@@ -1,4 +1,4 @@
-"""`csgmcmc report`: a page of results."""
+"""`csgmcmc report`: the scores of a run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,37 +6,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from csgmcmc.cli.messages import fail, missing
+from csgmcmc.cli.messages import fail
 from csgmcmc.report.run import overview, read_record
 
 
 def report(
-    folder: Annotated[
-        Path, typer.Argument(help="Folder of csgmcmc reproduce's results, or of csgmcmc run.")
-    ],
+    folder: Annotated[Path, typer.Argument(help="Folder of csgmcmc run.")],
 ) -> None:
-    """Make a page of results: FOLDER/index.html, and README.md with figures/*.svg.
-
-    Of the folder of a run, print the scores again.
-    """
-    if (folder / "store.json").exists():
-        _print_run(folder)
-        return
-    try:
-        from csgmcmc.report.write import write_report  # noqa: PLC0415  (needs matplotlib)
-    except ModuleNotFoundError as error:
-        raise missing(error) from error
-    if not folder.is_dir():
-        raise fail(f"there is no folder {folder}")
-    try:
-        written = write_report(folder)
-    except (ValueError, OSError) as error:
-        raise fail(str(error)) from error
-    for path in written:
-        typer.echo(path)
-
-
-def _print_run(folder: Path) -> None:
+    """Print the scores of a run again."""
+    if not (folder / "store.json").exists():
+        raise fail(f"{folder} is not the folder of a run: it has no store.json")
     try:
         record = read_record(folder)
     except (ValueError, OSError) as error:

@@ -1,0 +1,26 @@
+"""Data of the experiments, as tensors."""
+
+from paper.data.augmentation import PlainBatches, Standard, TrainingBatches, crop_and_flip
+from paper.data.cifar import Cifar, Images, cifar, from_dataset
+from paper.data.image_folder import ImageFolder, find_image_folder
+from paper.data.mnist import Mnist, mnist, not_mnist
+from paper.data.uci import TWO_CLASS_NAMES, two_classes, with_intercept
+
+__all__ = [
+    "TWO_CLASS_NAMES",
+    "Cifar",
+    "ImageFolder",
+    "Images",
+    "Mnist",
+    "PlainBatches",
+    "Standard",
+    "TrainingBatches",
+    "cifar",
+    "crop_and_flip",
+    "find_image_folder",
+    "from_dataset",
+    "mnist",
+    "not_mnist",
+    "two_classes",
+    "with_intercept",
+]

@@ -1,0 +1,213 @@
+"""Diversity: where the draws of table 1 lie, what is between them, and what each is worth.
+
+The paper's figure of three panels, from the draws that `cifar` has kept in the same folder (they
+are made here where they are missing): multidimensional scaling of 12 draws of a cyclical and of a
+traditional sampler; test error on the line between draws, with the statistics of batch
+normalisation estimated anew at every point; and test error by the number of cycles, which are the
+first ones of the same run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from csgmcmc.diagnostics import (
+    accuracy,
+    disagreement,
+    error_barrier,
+    multidimensional_scaling,
+    pairwise_distances,
+    within_and_between,
+)
+from csgmcmc.draws import Draw
+from csgmcmc.posterior import weight_matrix, weight_path
+from paper.data import PlainBatches, TrainingBatches
+from paper.experiments.base import Record
+from paper.experiments.cifar_base import (
+    LAPTOPS,
+    PAPER,
+    SMOKE,
+    Chains,
+    CifarConfig,
+    CifarExperiment,
+    Groups,
+    Setting,
+)
+from paper.experiments.cifar_runs import (
+    Network,
+    Run,
+    Source,
+    posterior_of,
+    predict,
+    rounded,
+    sample,
+)
+
+T = TypeVar("T")
+FAMILIES = {
+    "SGLD": ("SGLD", "cSGLD", "Snapshot-SGD"),
+    "SGHMC": ("SGHMC", "cSGHMC", "Snapshot-SGDM"),
+}
+
+
+@dataclass(frozen=True)
+class DiversityConfig(CifarConfig):
+    """Settings of `cifar-diversity`.
+
+    Args:
+        scaled: draws of each sampler that are shown.
+        points: on each line.
+        refreshed: training images, augmented, for the statistics of batch normalisation.
+        test: images that the lines are judged by.
+    """
+
+    scaled: int = 12
+    points: int = 11
+    refreshed: int = 5000
+    test: int = 10_000
+
+
+class CifarDiversity(CifarExperiment[DiversityConfig]):
+    """A group is a family of methods, of one seed."""
+
+    name = "cifar-diversity"
+    summary = "distances, lines and single errors of the draws of table 1"
+    methods = tuple(method for family in FAMILIES.values() for method in family)
+    presets = {  # noqa: RUF012  (the base declares it)
+        "paper": DiversityConfig(settings=tuple(PAPER.values())),
+        "laptop": DiversityConfig(
+            seeds=3, settings=tuple(LAPTOPS.values()), refreshed=2000, test=2000
+        ),
+        "smoke": DiversityConfig(
+            settings=(SMOKE["cifar10"],), scaled=4, points=3, refreshed=40, test=40
+        ),
+    }
+
+    def chains(self, config: DiversityConfig, setting: Setting, lrs: Mapping[str, float]) -> Chains:
+        return {
+            f"{method}, seed {seed}": setting.run(method, lrs[method], seed)
+            for seed in config.seeds_of(setting)
+            for method in self.methods
+        }
+
+    def groups(self, config: DiversityConfig, setting: Setting, lrs: Mapping[str, float]) -> Groups:
+        sizes = {
+            "scaled": config.scaled,
+            "points": config.points,
+            "refreshed": config.refreshed,
+            "test": config.test,
+        }
+        return {
+            f"draws of {family}, seed {seed}": {
+                "runs": [setting.run(method, lrs[method], seed) for method in methods],
+                "family": family,
+                "seed": seed,
+                **sizes,
+            }
+            for seed in config.seeds_of(setting)
+            for family, methods in FAMILIES.items()
+        }
+
+    def combine(
+        self, setting: Setting, source: Source, draws: Path, runs: list[Run], **options: Any
+    ) -> Record:
+        network = setting.network
+        old, cyclical, snapshot = (list(sample(run, network, source, draws)) for run in runs)
+        lines = {
+            "cyclical": neighbours(cyclical),
+            "traditional": spread(old, len(neighbours(cyclical))),
+        }
+        return {
+            "source": source.name,
+            "family": options["family"],
+            "seed": options["seed"],
+            "weights": _weights(network, source, cyclical, spread(old, options["scaled"])),
+            "lines": {name: _lines(network, source, ends, options) for name, ends in lines.items()},
+            "functions": {
+                runs[1].method: _functions(network, source, cyclical, _cycles(cyclical)),
+                runs[2].method: _functions(network, source, snapshot, _cycles(snapshot)),
+                runs[0].method: _functions(network, source, old, [0] * len(old)),
+            },
+        }
+
+
+def neighbours(draws: list[Draw]) -> list[Draw]:
+    """The last draw of each cycle."""
+    return list({draw.cycle: draw for draw in draws}.values())
+
+
+def spread(draws: list[T], count: int) -> list[T]:
+    """`count` of the draws, evenly spaced from the first to the last; all if there are fewer."""
+    chosen = np.unique(np.linspace(0, len(draws) - 1, count).round().astype(int))
+    return [draws[index] for index in chosen]
+
+
+def _cycles(draws: list[Draw]) -> list[int]:
+    return [draw.cycle for draw in draws]
+
+
+def _weights(network: Network, source: Source, cyclical: list[Draw], old: list[Draw]) -> Record:
+    """Places of all draws in two dimensions, and their distances in all."""
+    matrix = weight_matrix(network.make(source.classes), [*cyclical, *old])
+    distances = pairwise_distances(matrix)
+    cycles, count = _cycles(cyclical), len(cyclical)
+    inside = within_and_between(distances[:count, :count], cycles)
+    single = within_and_between(distances[count:, count:], [0] * len(old))
+    return {
+        "places": np.round(multidimensional_scaling(distances), 4).tolist(),
+        "cycles": [*cycles, *[None] * len(old)],
+        "within_cycles": _number(inside.within),
+        "between_cycles": _number(inside.between),
+        "traditional": _number(single.within),
+    }
+
+
+def _lines(
+    network: Network, source: Source, ends: list[Draw], options: Mapping[str, Any]
+) -> list[Record]:
+    """Error on the lines between draws that follow each other."""
+    posterior = posterior_of(network, source, ends)
+    size = min(options["refreshed"], len(source.train), 500)
+    batches = iter(TrainingBatches(source.train, source.standard, size, seed=0))
+    refresh = [next(batches) for _ in range(max(1, options["refreshed"] // size))]
+    test = PlainBatches(source.test.part(0, options["test"]), source.standard)
+    found = []
+    for first, second in pairwise(ends):
+        path = weight_path(
+            posterior, first, second, test, points=options["points"], refresh=refresh
+        )
+        assert path.error is not None  # noqa: S101  (the outputs are of classes)
+        found.append(
+            {
+                "error": [rounded(error) for error in path.error],
+                "barrier": rounded(error_barrier(path.error)),
+            }
+        )
+    return found
+
+
+def _functions(network: Network, source: Source, draws: list[Draw], cycles: list[int]) -> Record:
+    """Errors of single draws and of the first cycles together, and how much draws disagree."""
+    predictive = predict(network, source, draws, source.test)
+    members, labels = predictive.member_forecasts(), predictive.labels()
+    groups = np.array(cycles)
+    inside = within_and_between(disagreement(members), groups)
+    return {
+        "tested": len(labels),
+        "single_errors": [rounded(1 - accuracy(member, labels)) for member in members],
+        "error_by_cycles": [
+            rounded(1 - accuracy(members[groups <= cycle].mean(0), labels))
+            for cycle in np.unique(groups)
+        ],
+        "disagreement_within": _number(inside.within),
+        "disagreement_between": _number(inside.between),
+    }
+
+
+def _number(value: float) -> float | None:
+    """A number that JSON has."""
+    return None if np.isnan(value) else rounded(value)

@@ -1,0 +1,287 @@
+"""Runs the jobs of an experiment, and writes what they give as they give it."""
+
+import json
+import os
+import platform
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.connection import wait as wait_for
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from csgmcmc.arguments import check_count
+from csgmcmc.chain import Diverged
+from csgmcmc.recipe import read_values
+from paper.experiments.base import Config, Experiment, Record
+from paper.experiments.changes import change
+
+PACKAGES = ("csgmcmc", "torch", "numpy", "scipy", "scikit-learn", "arviz-stats")
+
+Jobs = Mapping[str, Mapping[str, Any]]
+OnJob = Callable[[str, int, int], None]
+"""Called with a job's key, how many jobs are done, and of how many."""
+
+
+@dataclass
+class Results:
+    """The records of a run, and all that is needed to repeat it: one JSON file."""
+
+    experiment: str
+    preset: str
+    config: Mapping[str, Any]
+    versions: Mapping[str, str]
+    machine: str
+    command: str = ""
+    seconds: float = 0.0
+    """Of all jobs together, one after another."""
+    finished: bool = False
+    records: dict[str, Record] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write the file as a whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".json.tmp")
+        fresh.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n")
+        fresh.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Results":
+        """The results in a file of `csgmcmc reproduce`."""
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} does not hold results of csgmcmc reproduce") from error
+
+
+def reproduce(
+    experiment: Experiment,
+    preset: str,
+    out: Path,
+    *,
+    seeds: int | None = None,
+    data: Path | None = None,
+    workers: int = 1,
+    changes: Path | None = None,
+    on_start: OnJob | None = None,
+    on_job: OnJob | None = None,
+) -> Results:
+    """Run what is missing of an experiment; its results are in `out`/NAME.json as they come.
+
+    Args:
+        experiment: which one.
+        preset: settings, by their name in `experiment.presets`.
+        out: folder of the results. A run that was stopped goes on where it was.
+        seeds: how many, in place of the preset's.
+        data: folder of the data sets, for experiments that need one.
+        workers: processes, each with one thread; 1 runs all jobs here.
+        changes: a JSON file whose values replace settings of the preset, for example a recipe.
+        on_start: called when a job begins, with its key, how many are done, and of how many.
+        on_job: called the same way when a job is done.
+    """
+    check_count("workers", workers, at_least=1)
+    if preset not in experiment.presets:
+        names = ", ".join(experiment.presets)
+        raise ValueError(f"{experiment.name} has no preset {preset!r}: choose one of {names}")
+    config = experiment.presets[preset]
+    if changes is not None:
+        config, unused = change(config, values := read_values(changes))
+        if len(unused) == len(values):
+            names = ", ".join(asdict(config))
+            raise ValueError(f"nothing in {changes} is a setting of {experiment.name}: {names}")
+    if seeds is not None:
+        config = replace(config, seeds=seeds)
+    path = out / f"{experiment.name}.json"
+    fresh = Results(
+        experiment.name,
+        preset,
+        config=json.loads(json.dumps(asdict(config))),  # tuples are lists, as in the file
+        versions={name: version(name) for name in PACKAGES},
+        machine=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        command=_command(experiment, preset, seeds, data, changes),
+    )
+    # Under torchrun every process does every job, each a part of it, and one of them writes. All
+    # have read the file before the first job ends, as it needs them all.
+    writes = os.environ.get("RANK", "0") == "0"
+    with _alone(path) if writes else nullcontext():
+        results = _go_on(path, fresh) if path.exists() else fresh
+        records = results.records
+        while True:
+            jobs = experiment.jobs(config, records)
+            further = {"draws": out / "draws"} if experiment.keeps_draws else {}
+            missing = {key: {**jobs[key], **further} for key in jobs if key not in records}
+            if not missing:
+                break
+            results.versions = {
+                name: _joined(results.versions.get(name, number), number)
+                for name, number in fresh.versions.items()
+            }
+            results.machine = _joined(results.machine, fresh.machine)
+
+            def began(key: str, total: int = len(jobs)) -> None:
+                if on_start:
+                    on_start(key, len(records), total)
+
+            for key, record in _run_all(experiment, config, data, missing, workers, began):
+                records[key] = record
+                results.seconds = round(results.seconds + record["seconds"], 2)
+                if writes:
+                    results.save(path)
+                if on_job:
+                    on_job(key, len(records), len(jobs))
+        # Workers finish in any order: the file shall not tell.
+        results.records = {key: records[key] for key in (*jobs, *records)}
+        results.finished = True
+        if writes:
+            results.save(path)
+        return results
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Two runs that write one file would each lose what the other has found."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path.with_suffix(".lock"), timeout=0):
+            yield
+    except Timeout as error:
+        raise ValueError(f"another run is writing {path}: wait, or take another --out") from error
+
+
+def _go_on(path: Path, fresh: Results) -> Results:
+    """What the file holds, if it is of the same settings."""
+    found = Results.load(path)
+    if found.config != fresh.config:
+        differing = sorted(
+            name
+            for name in {*found.config, *fresh.config}
+            if found.config.get(name) != fresh.config.get(name)
+        )
+        raise ValueError(
+            f"{path} holds a run with other settings ({', '.join(differing)}): "
+            "take another --out, or delete it"
+        )
+    # Two presets may be the same settings: the file names the one that was asked for last.
+    return replace(found, preset=fresh.preset, command=fresh.command, finished=False)
+
+
+def _joined(known: str, now: str) -> str:
+    """Records of one file may be made with several versions, or on several machines."""
+    return known if now in known.split(" and ") else f"{known} and {now}"
+
+
+def _command(
+    experiment: Experiment,
+    preset: str,
+    seeds: int | None,
+    data: Path | None,
+    changes: Path | None,
+) -> str:
+    """What to type for the same records; where they are put, and by how many, does not matter."""
+    words = ["csgmcmc reproduce", experiment.name, f"--preset {preset}"]
+    if seeds is not None:
+        words.append(f"--seeds {seeds}")
+    if data is not None:  # an absolute path means nothing elsewhere
+        words.append(f"--data {'DIR' if data.is_absolute() else data}")
+    if changes is not None:
+        words.append(f"--config {'FILE' if changes.is_absolute() else changes}")
+    return " ".join(words)
+
+
+def _run_all(
+    experiment: Experiment,
+    config: Config,
+    data: Path | None,
+    jobs: Jobs,
+    workers: int,
+    on_start: Callable[[str], None],
+) -> Iterator[tuple[str, Record]]:
+    workers = min(workers, len(jobs))
+    if workers == 1:
+        for key, options in jobs.items():
+            on_start(key)
+            yield key, _run(experiment, config, data, key, options)
+        return
+    waiting = iter(jobs.items())
+    running: dict[Future[Record], str] = {}
+    with _pool(workers) as pool:
+        while True:
+            # No more than are worked on at once, so that what runs is known.
+            while len(running) < workers and (job := next(waiting, None)):
+                key, options = job
+                on_start(key)
+                with _deaf_to_interrupts():  # a process is started here, and inherits it
+                    future = pool.submit(_run, experiment, config, data, key, options)
+                running[future] = key
+            if not running:
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            # All that are done are handed on before one of them raises.
+            for future in sorted(done, key=lambda future: future.exception() is not None):
+                yield running.pop(future), future.result()
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end at once, whatever they are doing, when the block is left by an error."""
+    others = set(active_children())
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin_worker)
+    try:
+        yield pool
+    except BaseException:
+        for process in set(active_children()) - others:
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Ctrl-C reaches every process of a terminal: only the first of them shall act on it."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _begin_worker() -> None:
+    # Threads that wait spin: two processes of one thread each do more than one of two.
+    torch.set_num_threads(1)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """A worker whose parent was killed would wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
+
+
+def _run(
+    experiment: Experiment, config: Config, data: Path | None, key: str, options: Mapping[str, Any]
+) -> Record:
+    began = time.perf_counter()
+    try:
+        record = experiment.run(config, data, **options)
+    except Diverged as error:  # of which only the words would come back from a worker
+        raise ValueError(f"{key}: {error}") from error
+    seconds = round(time.perf_counter() - began, 2)
+    try:  # what others see of a record is what its file holds: lists for tuples, no NaN
+        return json.loads(json.dumps({**record, "seconds": seconds}, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the record of {key!r} is not JSON: {error}") from error

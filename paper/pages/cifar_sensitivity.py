@@ -1,0 +1,80 @@
+"""The page of cSGLD beside parallel SGLD for other numbers of cycles and shares of exploration."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from paper.pages.cifar import NAMES, describe, search_table
+from paper.report.compare import RULE, Scores, all_lower, shown
+from paper.report.page import Claim, Grid, Page, Picture, Results
+
+PAPER = {
+    (2, 0.8): ("4.27", "5.49"),
+    (5, 0.8): ("4.33", "7.38"),
+    (4, 0.7): ("4.08", "6.03"),
+    (4, 0.9): ("4.34", "6.03"),
+}
+
+
+def page(results: Results) -> Page:
+    """A claim and a table."""
+    records = list(results["records"].values())
+    pairs = [(cycles, exploration) for cycles, exploration in results["config"]["pairs"]]
+    claims: list[Claim] = []
+    parts: list[Grid | Picture | str] = []
+    for setting in results["config"]["settings"]:
+        source = setting["source"]
+        scores = _scores(results, source)
+        parts.append(describe(setting))
+        if scores:
+            claims.append(_claim(source, scores, pairs))
+            parts.append(_table(source, scores, pairs))
+        parts += search_table(source, records)
+    parts.append(RULE)
+    return Page(
+        title="CIFAR: other cycles and exploration",
+        summary="cSGLD with M cycles beside M chains of SGLD with an M-th of the epochs each.",
+        claims=claims,
+        parts=parts,
+    )
+
+
+def _scores(results: Results, source: str) -> Scores:
+    scores: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    for record in results["records"].values():
+        if record["part"] == "group" and record["source"] == source and record["scores"]:
+            label = _label(record["method"], record["cycles"], record["exploration"])
+            scores[label][record["seed"]] = record["scores"]
+    return scores
+
+
+def _label(method: str, cycles: int, exploration: float) -> str:
+    return f"{method}, M={cycles}, β={exploration:g}"
+
+
+def _claim(source: str, scores: Scores, pairs: list[tuple[int, float]]) -> Claim:
+    known = [PAPER[pair] for pair in pairs if pair in PAPER]
+    return all_lower(
+        f"On {NAMES[source]}, cSGLD has a lower error than parallel SGLD of the same budget, "
+        "whatever M and β",
+        ", ".join(f"{one} and {other}" for one, other in known) or "no numbers",
+        scores,
+        "error",
+        [(_label("cSGLD", *pair), _label("parallel SGLD", *pair)) for pair in pairs],
+    )
+
+
+def _table(source: str, scores: Scores, pairs: list[tuple[int, float]]) -> Grid:
+    rows = []
+    for cycles, exploration in pairs:
+        paper = PAPER.get((cycles, exploration), ("-", "-"))
+        for method, number in zip(("cSGLD", "parallel SGLD"), paper, strict=True):
+            label = _label(method, cycles, exploration)
+            cells = [shown(scores, label, score) for score in ("error", "nll", "ece")]
+            rows.append([method, str(cycles), f"{exploration:g}", number, *cells])
+    return Grid(
+        title=f"{NAMES[source]}: cycles M and exploration β",
+        header=["method", "M", "β", "error in the paper, %", "error, %", "NLL", "ECE"],
+        rows=rows,
+        note="Parallel SGLD does not depend on β: equal rows are the same chains.",
+    )

@@ -1,0 +1,82 @@
+"""The page of ImageNet."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from paper.report.compare import RULE, all_lower, shown
+from paper.report.page import Claim, Grid, Page, Results
+
+METHODS = ("SGDM", "Snapshot-SGDM", "SGHMC", "cSGHMC")
+PAPER = {  # NLL, and top-1 and top-5 accuracy in percent
+    "SGDM": (0.9595, 76.046, 92.776),
+    "Snapshot-SGDM": (0.8941, 77.142, 93.344),
+    "SGHMC": (0.9308, 76.274, 92.994),
+    "cSGHMC": (0.8882, 77.114, 93.524),
+}
+
+
+def page(results: Results) -> Page:
+    """Two claims and a table."""
+    scores: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    for record in results["records"].values():
+        scores[record["method"]][record["seed"]] = record["scores"]
+    config = results["config"]
+    claims: list[Claim] = []
+    if scores:
+        for text, score, others in (
+            ("the lowest NLL", "nll", METHODS[:3]),
+            ("a lower top-1 error than SGDM and SGHMC", "top1_error", ("SGDM", "SGHMC")),
+        ):
+            column = 0 if score == "nll" else 1
+            claims.append(
+                all_lower(
+                    f"On ImageNet, cSGHMC has {text}",
+                    ", ".join(
+                        f"{method} {_paper(method, column)}" for method in ("cSGHMC", *others)
+                    ),
+                    scores,
+                    score,
+                    [("cSGHMC", other) for other in others],
+                )
+            )
+    table = Grid(
+        title="Validation data",
+        header=[
+            *("method", "draws", "NLL in the paper", "NLL"),
+            *("top-1 error in the paper, %", "top-1 error, %"),
+            *("top-5 error in the paper, %", "top-5 error, %"),
+        ],
+        rows=[
+            [
+                method,
+                str(next(iter(scores[method].values()))["draws"]),
+                *(
+                    cell
+                    for column, score in enumerate(("nll", "top1_error", "top5_error"))
+                    for cell in (_paper(method, column), shown(scores, method, score))
+                ),
+            ]
+            for method in METHODS
+            if method in scores
+        ],
+        note="The paper gives accuracies: errors are 100 less them.",
+    )
+    return Page(
+        title="ImageNet: four methods",
+        summary="Cyclical sampling of a large network on a large data set.",
+        claims=claims,
+        parts=[
+            f"Network {config['network']}, images of {config['size']} pixels, {config['epochs']} "
+            f"epochs for every method, {config['cycles']} cycles, batch {config['batch']} in each "
+            "process. Step sizes and schedules are those of CIFAR, which the paper does not give "
+            "for ImageNet.",
+            table,
+            RULE,
+        ],
+    )
+
+
+def _paper(method: str, column: int) -> str:
+    value = PAPER[method][column]
+    return f"{value:.4f}" if column == 0 else f"{100 - value:.2f}"

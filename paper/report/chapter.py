@@ -1,0 +1,120 @@
+"""Results and their page, and what every form of the report says of them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paper.pages import make_page
+from paper.report.page import Page, Results
+
+VERDICTS: Mapping[bool | None, str] = {True: "held", False: "not held", None: "not judged"}
+
+ORDER = (
+    *("schedule", "mixture", "logistic", "convergence", "cifar", "cifar-diversity"),
+    *("cifar-parallel", "imagenet", "uncertainty", "uncertainty-digits"),
+    *("cifar-sensitivity", "cifar-tempering"),
+)
+"""Experiments in the order of the report; others come after them, by name."""
+
+TITLE = "The paper, reproduced"
+INTRODUCTION = (
+    "Claims of Zhang, Li, Zhang, Chen and Wilson, “Cyclical Stochastic Gradient MCMC for Bayesian "
+    "Deep Learning” (ICLR 2020), beside what was measured here."
+)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One experiment in the report."""
+
+    results: Results
+    page: Page | None
+    """None for a run that is not finished: what is there may say anything yet."""
+
+    @property
+    def name(self) -> str:
+        return self.results["experiment"]
+
+    @property
+    def title(self) -> str:
+        return self.page.title if self.page else self.name.capitalize()
+
+    @property
+    def summary(self) -> str:
+        if self.page:
+            return self.page.summary
+        jobs = len(self.results["records"])
+        return f"This run is unfinished: {jobs} jobs are done. The command below goes on with it."
+
+    @property
+    def tally(self) -> str:
+        """How many claims held, of those that there are."""
+        if self.page is None:
+            return "unfinished"
+        verdicts = [claim.holds for claim in self.page.claims]
+        held = f"{verdicts.count(True)} of {len(verdicts)}"
+        return f"{held} ({verdicts.count(None)} not judged)" if None in verdicts else held
+
+    @property
+    def time(self) -> str:
+        return duration(self.results["seconds"])
+
+    @property
+    def command(self) -> str:
+        return self.results["command"]
+
+    @property
+    def origin(self) -> Mapping[str, str]:
+        """How the results were made."""
+        versions = self.results["versions"]
+        return {
+            "preset": self.results["preset"],
+            "seeds": str(self.results["config"]["seeds"]),
+            "time": f"{self.time}, all jobs one after another",
+            "machine": self.results["machine"],
+            "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
+        }
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The fields of the configuration, as text."""
+        return {name: _as_text(value) for name, value in self.results["config"].items()}
+
+
+def read_chapters(folder: Path) -> list[Chapter]:
+    """All results in a folder, in the order of the report."""
+    found = [_read(path) for path in sorted(folder.glob("*.json"))]
+    if not found:
+        raise ValueError(f"{folder} holds no results: csgmcmc reproduce makes them")
+    places = {name: place for place, name in enumerate(ORDER)}
+    found.sort(
+        key=lambda results: (places.get(results["experiment"], len(ORDER)), results["experiment"])
+    )
+    return [
+        Chapter(results, make_page(results) if results["finished"] else None) for results in found
+    ]
+
+
+def _read(path: Path) -> Results:
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    fields = {"experiment", "preset", "config", "versions", "machine", "command", "seconds"}
+    if not isinstance(results, dict) or not results.keys() >= fields | {"finished", "records"}:
+        raise ValueError(f"{path} does not hold results of csgmcmc reproduce")
+    return results
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

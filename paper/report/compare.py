@@ -1,0 +1,80 @@
+"""Whether one method is better than another, by more than chance allows.
+
+Scores are by method and seed. One seed gives all methods the same start and data, so that they are
+compared seed by seed, and the standard error is that over seeds. Where there is one seed, it is
+that of the number of test points, as if the methods' mistakes had nothing to do with each other:
+larger than it is, since they err on the same points.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from paper.report.page import Claim, mean_and_error
+
+ERRORS_APART = 2.0
+RULE = (
+    f"A claim holds where each difference is more than {ERRORS_APART:g} standard errors: over "
+    "seeds, compared seed by seed, where there are several (of three seeds, two methods that are "
+    "alike differ so much in 18 of 100 comparisons), else that of the number of test points."
+)
+
+Scores = Mapping[str, Mapping[int, Mapping[str, Any]]]
+"""Scores by method and seed."""
+DIGITS = {"error": 2, "single_error": 2, "nll": 4, "ece": 4, "top1_error": 2, "top5_error": 2}
+
+
+def gap(scores: Scores, score: str, low: str, high: str) -> tuple[float, float]:
+    """How much lower `score` is for `low` than for `high`, and the standard error of that.
+
+    With nothing to compare the error is infinite.
+    """
+    one, other = scores.get(low, {}), scores.get(high, {})
+    seeds = sorted(one.keys() & other.keys())
+    if not seeds:
+        return 0.0, float("inf")
+    gaps = [other[seed][score] - one[seed][score] for seed in seeds]
+    if len(gaps) > 1:
+        return float(np.mean(gaps)), float(np.std(gaps, ddof=1) / len(gaps) ** 0.5)
+    errors = [chance_error(side[seeds[0]], score) for side in (one, other)]
+    return float(gaps[0]), math.hypot(*errors)
+
+
+def chance_error(found: Mapping[str, Any], score: str) -> float:
+    """Standard error of one score that comes from the number of test points."""
+    if score == "nll":
+        return found["nll_error"]
+    return float((found[score] * (1 - found[score]) / found["tested"]) ** 0.5)
+
+
+def all_lower(
+    text: str, paper: str, scores: Scores, score: str, pairs: Sequence[tuple[str, str]]
+) -> Claim:
+    """The claim that `score` is lower for the first of each pair than for the second."""
+    gaps = {pair: gap(scores, score, *pair) for pair in pairs}
+    if not all(np.isfinite(error) for _, error in gaps.values()):
+        return Claim(text, paper, "some of the runs are missing or diverged", None)
+    failed = {pair: one for pair, one in gaps.items() if one[0] <= ERRORS_APART * one[1]}
+    methods = dict.fromkeys(method for pair in pairs for method in pair)
+    numbers = ", ".join(f"{method} {shown(scores, method, score)}" for method in methods)
+    factor, digits = _units(score)
+    but = "; ".join(
+        f"{low} is {factor * abs(value):.{digits}f} ± {factor * error:.{digits}f} "
+        f"{'below' if value > 0 else 'above'} {high}"
+        for (low, high), (value, error) in failed.items()
+    )
+    held = f"{len(gaps) - len(failed)} of {len(gaps)} comparisons hold ({numbers})"
+    return Claim(text, paper, f"{held}{'; ' if but else ''}{but}", holds=not failed)
+
+
+def shown(scores: Scores, method: str, score: str) -> str:
+    """The mean of a score with its standard error over seeds; errors in percent."""
+    factor, digits = _units(score)
+    values = [factor * found[score] for found in scores.get(method, {}).values()]
+    return mean_and_error(values, digits) if values else "-"
+
+
+def _units(score: str) -> tuple[float, int]:
+    return (100.0 if score.endswith("error") else 1.0), DIGITS.get(score, 4)

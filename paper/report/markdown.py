@@ -1,0 +1,68 @@
+"""The report as Markdown, for repositories and MkDocs."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from paper.report.chapter import INTRODUCTION, TITLE, VERDICTS, Chapter
+from paper.report.page import Grid, Picture
+
+
+def render(chapters: Sequence[Chapter], figures: Mapping[tuple[str, str], str]) -> str:
+    """All chapters; `figures` are addresses by the names of experiment and picture."""
+    blocks = [f"# {TITLE}", plain(INTRODUCTION), _contents(chapters)]
+    for chapter in chapters:
+        blocks += _chapter(chapter, figures)
+    return "\n\n".join(blocks) + "\n"
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shall show as it is."""
+    text = " ".join(text.split())
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = text.replace("$", "&#36;").replace("~", "&#126;")  # mathematics, and struck out
+    text = re.sub(r"([\\`*_\[\]|])", r"\\\1", text)
+    # What would begin a heading or a list; a number is none.
+    return re.sub(r"^(?:(?=#|[-+](?:\s|-|$))|(\d+)(?=[.)](?:\s|$)))", r"\1\\", text)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of plain text."""
+    lines = [list(map(plain, header)), ["---"] * len(header), *(map(plain, row) for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _contents(chapters: Sequence[Chapter]) -> str:
+    lines = ["| experiment | preset | claims held | time |", "| --- | --- | --- | --- |"]
+    for chapter in chapters:
+        link = f"[{plain(chapter.title)}](#{chapter.name})"
+        preset = plain(chapter.results["preset"])
+        lines.append(f"| {link} | {preset} | {chapter.tally} | {chapter.time} |")
+    return "\n".join(lines)
+
+
+def _chapter(chapter: Chapter, figures: Mapping[tuple[str, str], str]) -> Iterable[str]:
+    yield f'<a id="{chapter.name}"></a>'  # headings get ids of many kinds
+    yield f"## {plain(chapter.title)}"
+    yield plain(chapter.summary)
+    if chapter.page:
+        claims = [
+            (claim.text, claim.paper, claim.ours, VERDICTS[claim.holds])
+            for claim in chapter.page.claims
+        ]
+        yield table(["claim", "paper", "ours", "verdict"], claims)
+        for part in chapter.page.parts:
+            if isinstance(part, Grid):
+                yield f"**{plain(part.title)}**"
+                yield table(part.header, part.rows)
+                if part.note:
+                    yield plain(part.note)
+            elif isinstance(part, Picture):
+                address = figures[chapter.name, part.name]
+                yield f"![{plain(part.caption)}]({address})"
+                yield plain(part.caption)
+            else:
+                yield part.strip()
+    yield "### How it was made"
+    yield f"```bash\n{chapter.command}\n```"
+    yield table(["run", "value"], chapter.origin.items())
+    yield table(["setting", "value"], chapter.settings.items())

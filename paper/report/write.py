@@ -1,0 +1,28 @@
+"""Writes the report into the folder of the results that it is made from."""
+
+from pathlib import Path
+
+from paper.report import html, markdown, svg
+from paper.report.chapter import read_chapters
+from paper.report.page import Picture
+
+
+def write_report(folder: Path) -> list[Path]:
+    """Make index.html, README.md and figures/*.svg of all results in `folder`."""
+    chapters = read_chapters(folder)
+    files, elements, addresses = {}, {}, {}
+    for chapter in chapters:
+        for part in chapter.page.parts if chapter.page else ():
+            if isinstance(part, Picture):
+                name = f"{chapter.name}-{part.name.removeprefix(f'{chapter.name}-')}"
+                drawn = svg.draw(part.figure, name)
+                addresses[chapter.name, part.name] = f"figures/{name}.svg"
+                files[f"figures/{name}.svg"] = svg.as_file(drawn)
+                elements[chapter.name, part.name] = svg.as_element(drawn, name)
+    files["README.md"] = markdown.render(chapters, addresses)
+    files["index.html"] = html.render(chapters, elements)
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+    return [folder / name for name in files]

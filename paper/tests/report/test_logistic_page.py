@@ -1,0 +1,228 @@
+"""The page of logistic regression, from records made up so that every claim is known."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from paper.pages import make_page
+from paper.report.page import Grid, Picture
+from paper.report.svg import draw
+
+DATASETS = ["australian", "german", "heart", "breast cancer"]
+METHODS = ["SGLD", "cSGLD", "SGHMC", "cSGHMC", "best"]
+BATCHES = [32, None]
+CHOICES = [{"momentum": 0.9, "cycles": 10, "excess": excess} for excess in (0.3, 1.0)]
+
+
+def scores(size, error):
+    return {
+        "ess_untruncated": [size + 1.0, size + 3.0],
+        "ess_truncated": [size - 1.0, size + 1.0],
+        "ess_usual": [size - 2.0, size],
+        "mean_error": [error, error],
+        "sd_ratio": [0.95, 1.05],
+        "sd_worst": [1.2, 1.4],
+        "pooled": {"mean_error": error / 2, "sd_ratio": 1.03, "sd_worst": 1.1},
+    }
+
+
+def sampler(dataset, method, batch, size, error, choice=None):
+    return {
+        "dataset": dataset,
+        "method": method,
+        "lr": 0.5,
+        "momentum": 0.5,
+        "cycles": None if method in ("SGLD", "SGHMC") else 100,
+        "batch": batch,
+        "choice": choice,
+        "draws": 5000 if method in ("SGLD", "SGHMC") else 4950,
+        **scores(size, error),
+    }
+
+
+def reference(dataset):
+    return {
+        "dataset": dataset,
+        "method": "reference",
+        "num_data": 1000,
+        "dimension": 15,
+        "r_hat": 1.0004,
+        "ess": 412345.6,
+        "standard_error": 0.0016,
+        "smallest_curvature": 0.004,
+        "largest_curvature": 0.16,
+    }
+
+
+def make_results(datasets=None):
+    """Cyclical samplers have 60 effective draws, the others 10."""
+    datasets = datasets or DATASETS
+    records = {f"{name}, reference": reference(name) for name in datasets}
+    for name, method, batch in product(datasets, METHODS, BATCHES):
+        decreasing = method in ("SGLD", "SGHMC")
+        size, error = (10.0, 0.7) if decreasing else (60.0, 0.2)
+        choice = CHOICES[1] if method == "best" else None
+        record = sampler(name, method, batch, size, error, choice)
+        records[f"{name}, {method}, {batch}"] = record
+    for batch, choice in product(BATCHES, CHOICES):
+        size = 40.0 + 2 * choice["excess"]
+        key = f"{datasets[0]}, trial, {batch}, {choice['excess']}"
+        records[key] = sampler(datasets[0], "trial", batch, size, 0.2, choice)
+    return {
+        "experiment": "logistic",
+        "config": {
+            "seeds": 2,
+            "datasets": datasets,
+            "batches": BATCHES,
+            "steps": 10_000,
+            "burn_in": 5_000,
+            "cycles": 100,
+            "exploration": 0.01,
+            "gamma": 0.55,
+            "search_on": datasets[0],
+            "search_seeds": 5,
+            "search_momentums": [0.9],
+            "search_cycles": [10],
+            "search_excesses": [0.3, 1.0],
+            "search_sd_tolerance": 0.1,
+        },
+        "records": records,
+    }
+
+
+def test_claims_are_judged_by_the_records():
+    claims = make_page(make_results()).claims
+    # More draws on four data sets; Heart's tie; the paper's figures; accuracy.
+    assert [claim.holds for claim in claims] == [True] * 4 + [False, False, True]
+    assert claims[0].paper == "cSGLD 2138 against 1676, cSGHMC 4707 against 1317"
+    assert claims[3].paper == "not among its data"
+    assert "batch 32: cSGLD 60.0 ± 1.0 against 10.0 ± 1.0" in claims[0].ours
+    # 12 of SGHMC's 5000 on Heart, 62 of cSGLD's 978 on German; truncated 10 and 60 of these.
+    assert claims[5].ours == (
+        "by the paper's formula 0.2% to 6.3% of these, truncated 0.2% to 6.1%; of 48 runs, the "
+        "formula gives a size below 0 or above the number of draws in 0, which means nothing and "
+        "is left out"
+    )
+    assert "0.20 to 0.20 with cyclical steps, 0.70 to 0.70 with decreasing" in claims[6].ours
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "claim"),
+    [
+        ("german, SGHMC, None", {"ess_truncated": [57.0, 59.0]}, 1),  # 2 apart, with errors of 1
+        ("breast cancer, cSGLD, 32", {"ess_truncated": [9.0, 9.0]}, 3),
+        ("heart, cSGLD, 32", {"mean_error": [0.7, 0.7]}, 6),
+    ],
+)
+def test_one_case_is_enough_for_a_claim_not_to_hold(key, changes, claim):
+    results = make_results()
+    assert make_page(results).claims[claim].holds
+    results["records"][key] |= changes
+    assert make_page(results).claims[claim].holds is False
+
+
+def test_the_tie_on_heart_and_the_papers_figures_can_hold():
+    results = make_results()
+    for record in results["records"].values():
+        if record["dataset"] == "heart" and record["method"] == "SGHMC":
+            record["ess_truncated"] = [60.0, 62.0]
+        if record["method"] != "reference":
+            record["ess_untruncated"] = [4600.0, 4600.0]
+    claims = make_page(results).claims
+    assert claims[4].holds
+    assert claims[5].holds
+
+
+@pytest.mark.parametrize(
+    ("sizes", "alike"),
+    [
+        ([53.0, 77.0], True),  # 65 and 60, whose errors are 12 and 1
+        ([42.0, 66.0], False),  # 54 and 60: no clear difference, but more than 10%
+        ([62.9, 63.1], False),  # 63 and 60: near, but two errors apart
+    ],
+)
+def test_alike_are_means_that_are_near_and_do_not_differ(sizes, alike):
+    results = make_results()
+    for batch in BATCHES:
+        results["records"][f"heart, SGHMC, {batch}"]["ess_truncated"] = sizes
+    assert make_page(results).claims[4].holds is alike
+
+
+def test_sizes_that_mean_nothing_are_left_out_and_counted():
+    results = make_results()
+    for record in results["records"].values():
+        if record["method"] != "reference":
+            record["ess_untruncated"] = [4600.0, 4600.0]
+    key = "australian, SGLD, 32"
+    results["records"][key]["ess_untruncated"] = [-9e6, 1700.0]  # of 1676
+    claim = make_page(results).claims[5]
+    assert claim.holds
+    assert "formula 92.0% to 935.0% of these" in claim.ours  # 4600 of 5000, and of 492
+    assert "of 48 runs, the formula gives a size below 0 or above the number of draws in 1" in (
+        claim.ours
+    )
+    results["records"][key]["ess_untruncated"] = [1400.0, 5001.0]
+    assert make_page(results).claims[5].holds is False
+    results["records"][key]["ess_untruncated"] = [-1.0, 5001.0]  # nothing to judge by is left
+    assert make_page(results).claims[5].holds is None
+
+
+def test_one_seed_is_not_judged_where_an_error_is_needed():
+    results = make_results()
+    for record in results["records"].values():
+        for name, value in record.items():
+            if isinstance(value, list):
+                record[name] = value[:1]
+    claims = make_page(results).claims
+    assert [claim.holds for claim in claims] == [None] * 5 + [False, None]
+    assert all("one seed" in claim.ours for claim in claims if claim.holds is None)
+
+
+def test_tables_have_a_row_for_every_sampler_and_the_papers_figures():
+    page = make_page(make_results())
+    grids = {part.title: part for part in page.parts if isinstance(part, Grid)}
+    for grid in grids.values():
+        assert {len(row) for row in grid.rows} == {len(grid.header)}
+    headline = grids["Effective sample size, truncated"]
+    assert headline.header[2:] == [
+        *("Australian", "paper", "German", "paper", "Heart", "paper"),
+        "Breast cancer",
+    ]
+    assert len(headline.rows) == len(METHODS) * len(BATCHES)
+    assert headline.rows[2][:4] == ["cSGLD", "32", "60.0 ± 1.0", "2138"]
+    for title in ("Effective sample sizes, batch 32", "Errors of the moments, full batch"):
+        assert len(grids[title].rows) == len(DATASETS) * len(METHODS)
+    sizes = grids["Effective sample sizes, full batch"].rows[6]
+    assert sizes[:5] == ["German", "cSGLD", "0.5", "4,950", "978"]
+    assert sizes[5:] == ["62.0 ± 1.0", "60.0 ± 1.0", "59.0 ± 1.0"]
+    search = next(grid for title, grid in grids.items() if title.startswith("Search on Austral"))
+    assert search.rows == [["0.9", "10", "41 (1.03)", "42 (1.03) *", "41 (1.03)", "42 (1.03) *"]]
+    references = next(grid for title, grid in grids.items() if title.startswith("The references"))
+    assert references.rows[0][3:6] == ["1.0004", "412,346", "0.0016"]
+    texts = [part for part in page.parts if isinstance(part, str)]
+    assert "Cyclical samplers keep 4,950 draws" in texts[0]
+    assert "η = 0.5 for SGHMC" in texts[0]
+    assert "batch 32: 1.03 to 1.03 with cyclical steps, 1.03 to 1.03 with decreasing" in texts[1]
+    assert "median sd over all runs is within 10% of" in texts[2]
+
+
+def test_figures_show_every_sampler_and_are_small():
+    page = make_page(make_results())
+    pictures = {part.name: part for part in page.parts if isinstance(part, Picture)}
+    assert set(pictures) == {"effective-sample-sizes", "moments"}
+    panels = pictures["effective-sample-sizes"].figure.axes
+    assert [panel.get_title() for panel in panels] == [name.capitalize() for name in DATASETS]
+    assert [panel.get_yscale() for panel in panels] == ["log"] * 4
+    (paper,) = [line for line in panels[1].lines if line.get_marker() == "_"]
+    assert np.asarray(paper.get_ydata()).tolist() == [492, 978, 2007, 2436]
+    for panel in pictures["moments"].figure.axes:
+        assert len(panel.lines) == 1 + len(DATASETS) * len(METHODS)
+    for picture in pictures.values():
+        assert len(str(draw(picture.figure, picture.name))) < 300_000
+
+
+def test_a_run_on_breast_cancer_alone_has_no_claims_on_the_papers_data():
+    page = make_page(make_results(["breast cancer"]))
+    assert [claim.holds for claim in page.claims] == [True, True]
+    assert "Breast cancer" in page.claims[0].text

@@ -1,0 +1,67 @@
+import re
+
+import matplotlib as mpl
+import pytest
+
+from paper.pages import STYLE
+from paper.report import svg
+from paper.report.page import COLOURS, INK, Picture
+from paper.tests.report.support import make_picture
+
+
+def draw(name="lines"):
+    with mpl.rc_context(STYLE):
+        picture: Picture = make_picture(name)
+    return svg.draw(picture.figure, name)
+
+
+@pytest.mark.parametrize("name", ["lines", "image"])
+def test_ink_follows_the_paper_and_nothing_is_black(name):
+    drawn = draw(name)
+    assert drawn.count("currentColor") > 10
+    assert INK not in drawn
+    assert "#000000" not in drawn
+    assert not re.search(r"fill: #(ffffff|fff)\b", drawn)
+
+
+def test_data_keep_their_colour():
+    assert COLOURS[0].lower() in draw()
+
+
+@pytest.mark.parametrize("name", ["lines", "image"])
+def test_the_same_figure_is_the_same_bytes(name):
+    assert draw(name) == draw(name)
+
+
+@pytest.mark.parametrize("name", ["lines", "image"])
+def test_nothing_is_fetched(name):
+    for drawn in (svg.as_file(draw(name)), svg.as_element(draw(name), name)):
+        links = re.findall(r'href="([^"]{1,5})', drawn)
+        assert links
+        assert all(link.startswith(("#", "data:")) for link in links)
+        assert "<metadata" not in drawn
+
+
+def test_a_file_has_both_schemes_of_its_own():
+    text = svg.as_file(draw())
+    assert text.startswith("<?xml")
+    assert f"svg{{color:{svg.LIGHT_INK}}}" in text
+    assert f"@media (prefers-color-scheme:dark){{svg{{color:{svg.DARK_INK}}}}}" in text
+
+
+def test_elements_of_one_page_have_ids_of_their_own():
+    first, second = svg.as_element(draw(), "first"), svg.as_element(draw(), "second")
+    ids = re.findall(r'\bid="([^"]*)"', first + second)
+    assert len(ids) == len(set(ids)) > 10
+    for element in (first, second):
+        own = set(re.findall(r'\bid="([^"]*)"', element))
+        used = set(re.findall(r'href="#([^"]*)"|url\(#([^)]*)\)', element))
+        assert {link or url for link, url in used} <= own
+        assert used
+
+
+def test_an_element_is_an_element():
+    element = svg.as_element(draw(), "x")
+    assert element.startswith("<svg")
+    assert element.endswith("</svg>")
+    assert "<style" not in element  # it would hold for all of the page

@@ -1,0 +1,198 @@
+"""Digits: SGDM, Snapshot, cSGLD and cSGHMC at equal epochs, on data that needs no download.
+
+Every method gets the same network, data and number of steps. Its lr, and the temperature of the
+samplers, are those with the lowest negative log-likelihood on validation data, see `search`. The
+test data and the letters are used for the scores alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset
+
+from csgmcmc.arguments import check_count
+from csgmcmc.chain import Chain, Diverged, Moment
+from csgmcmc.demo.data import Digits, digits, letters
+from csgmcmc.diagnostics import accuracy, auroc, calibration_error, negative_log_likelihood
+from csgmcmc.posterior import ClassPredictive, Posterior
+from csgmcmc.samplers import SGHMC, SGLD
+from csgmcmc.schedules import Cyclical, Schedule
+
+WEIGHT_DECAY = 1e-4
+MOMENTUM = 0.9
+BATCH = 50
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table: sampler x schedule."""
+
+    name: str
+    sampler: type[SGLD] | type[SGHMC]
+    lr: float
+    temperature: float
+    cycles: int
+    draws_per_cycle: int
+
+
+# SGDM, Snapshot: the best of LRS. cSGLD, cSGHMC: the best of LRS x TEMPERATURES.
+METHODS = (
+    Method("SGDM", SGHMC, lr=0.2, temperature=0.0, cycles=1, draws_per_cycle=1),
+    Method("Snapshot", SGHMC, lr=0.2, temperature=0.0, cycles=4, draws_per_cycle=1),
+    Method("cSGLD", SGLD, lr=0.5, temperature=0.3, cycles=4, draws_per_cycle=10),
+    Method("cSGHMC", SGHMC, lr=0.2, temperature=0.1, cycles=4, draws_per_cycle=10),
+)
+LRS = {SGLD: (0.1, 0.2, 0.5, 1.0), SGHMC: (0.05, 0.1, 0.2, 0.5)}
+TEMPERATURES = (0.03, 0.1, 0.3, 1.0)
+
+
+@dataclass(frozen=True)
+class DigitsDemo:
+    """`steps` and `seeds` may be changed for a shorter run."""
+
+    steps: int = 4000
+    first_seed: int = 0
+    seeds: int = 1
+    exploration: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_count("steps", self.steps, at_least=1)
+        check_count("seed", self.first_seed, at_least=0)
+        check_count("seeds", self.seeds, at_least=1)
+        for method in METHODS:
+            self.schedule(method)  # which checks that the steps are enough for it
+
+    @property
+    def seed_numbers(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    @cached_property
+    def data(self) -> Digits:
+        return digits()
+
+    def schedule(self, method: Method) -> Schedule:
+        return Cyclical(
+            self.steps,
+            cycles=method.cycles,
+            exploration=self.exploration,
+            samples_per_cycle=method.draws_per_cycle,
+        )
+
+
+@dataclass(frozen=True)
+class DigitsScore:
+    """Test scores of one method and seed."""
+
+    method: str
+    seed: int
+    networks: int
+    error: float
+    nll: float
+    calibration_error: float
+    auroc: float
+
+
+def make_model(seed: int) -> nn.Sequential:
+    """A network with the starting weights of `seed`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(64, 100),
+            nn.ReLU(),
+            nn.Linear(100, 100),
+            nn.ReLU(),
+            nn.Linear(100, 10),
+        )
+
+
+def make_chain(demo: DigitsDemo, method: Method, seed: int, **options: Any) -> Chain:
+    """The chain of one method; `options` are those of `Chain`."""
+    model = make_model(seed)
+    train = demo.data.train
+    own: dict[str, Any] = {"momentum": MOMENTUM} if method.sampler is SGHMC else {}
+    sampler = method.sampler(
+        model.parameters(),
+        method.lr,
+        num_data=len(train),
+        temperature=method.temperature,
+        weight_decay=WEIGHT_DECAY,
+        seed=seed,
+        **own,
+    )
+    order = torch.Generator().manual_seed(seed)
+    loader = DataLoader(train, BATCH, shuffle=True, drop_last=True, generator=order)
+    schedule = demo.schedule(method)
+    quiet = {"watch": False, "progress": False}  # the search tries step sizes that are too large
+    return Chain(model, cross_entropy, loader, sampler, schedule, **quiet, **options)
+
+
+def sample(
+    demo: DigitsDemo,
+    method: Method,
+    seed: int,
+    on_progress: Callable[[int], None] | None = None,
+) -> Posterior:
+    """Run one method, and return what its draws say."""
+
+    def report(moment: Moment) -> None:
+        if on_progress and (moment.tick.step + 1) % 100 == 0:
+            on_progress(moment.tick.step + 1)
+
+    chain = make_chain(demo, method, seed, on_step=report)
+    return Posterior(chain.model, chain.run(), progress=False)
+
+
+def score(demo: DigitsDemo, method: Method, seed: int, posterior: Posterior) -> DigitsScore:
+    """Test the averaged prediction, and its entropy on letters."""
+    tested = _predict(posterior, demo.data.test)
+    outside = posterior.predict(letters())
+    probabilities, labels = tested.forecasts(), tested.labels()
+    return DigitsScore(
+        method=method.name,
+        seed=seed,
+        networks=len(posterior.draws),
+        error=1 - accuracy(probabilities, labels),
+        nll=negative_log_likelihood(probabilities, labels),
+        calibration_error=calibration_error(probabilities, labels),
+        auroc=auroc(tested.entropy.numpy(), outside.entropy.numpy()),
+    )
+
+
+def search(demo: DigitsDemo) -> dict[str, Method]:
+    """The settings of each method with the lowest NLL on validation data, mean over the seeds."""
+    best: dict[str, Method] = {}
+    for method in METHODS:
+        temperatures = TEMPERATURES if method.temperature > 0 else (0.0,)
+        candidates = [
+            replace(method, lr=lr, temperature=temperature)
+            for lr, temperature in product(LRS[method.sampler], temperatures)
+        ]
+        losses = [validation_nll(demo, candidate) for candidate in candidates]
+        best[method.name] = candidates[int(np.argmin(losses))]
+    return best
+
+
+def validation_nll(demo: DigitsDemo, method: Method) -> float:
+    """Mean over the seeds of the NLL on validation data; infinite where a chain diverges."""
+    losses = []
+    for seed in demo.seed_numbers:
+        try:
+            predictive = _predict(sample(demo, method, seed), demo.data.validation)
+        except Diverged:
+            return float("inf")
+        losses.append(negative_log_likelihood(predictive.forecasts(), predictive.labels()))
+    return float(np.mean(losses))
+
+
+def _predict(posterior: Posterior, data: Dataset) -> ClassPredictive:
+    predictive = posterior.predict_loader(DataLoader(data, batch_size=500))
+    assert isinstance(predictive, ClassPredictive)  # noqa: S101  (digits are classes)
+    return predictive

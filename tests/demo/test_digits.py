@@ -1,0 +1,77 @@
+"""Digits, from end to end."""
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import csgmcmc
+from csgmcmc.demo import letters
+from csgmcmc.demo.digits import METHODS, DigitsDemo, make_chain, sample, score, search
+from csgmcmc.diagnostics import auroc
+from csgmcmc.posterior import ClassPredictive
+
+CSGHMC = METHODS[-1]
+
+
+def test_csghmc_from_the_store_to_a_checked_prediction(tmp_path):
+    config = DigitsDemo(steps=2000)
+    store = csgmcmc.DrawStore(tmp_path / "digits")
+    chain = make_chain(config, CSGHMC, seed=0, draws=store)
+    chain.run()
+
+    posterior = csgmcmc.Posterior(chain.model, csgmcmc.DrawStore(tmp_path / "digits"))
+    assert len(posterior.draws) == 40
+    test = DataLoader(config.data.test, batch_size=200)
+    found = posterior.check(test, chain=chain)
+    assert found.better.holds
+    assert found.numbers["nll"] < found.numbers["nll_best_draw"]
+    assert found.numbers["error"] < 0.05
+    assert found.parameters.keys() == dict(chain.model.named_parameters()).keys()
+    assert found.numbers["noise_ratio"] > 1
+
+    predictive = posterior.predict_loader(test)
+    assert isinstance(predictive, ClassPredictive)
+    outside = posterior.predict(letters())
+    assert auroc(predictive.entropy, outside.entropy) > 0.7
+    assert auroc(predictive.mutual_information, outside.mutual_information) > 0.7
+
+    # Weights by the training data's likelihood, kept in the store, and by held-out data.
+    train = DataLoader(config.data.train, batch_size=500)
+    harmonic = posterior.weigh("harmonic", train, temperature=CSGHMC.temperature)
+    cycles = np.array([harmonic.weights[posterior.cycles == cycle].sum() for cycle in range(4)])
+    assert cycles.max() > 0.9  # one cycle takes nearly all, as the docs say
+    again = csgmcmc.Posterior(chain.model, csgmcmc.DrawStore(tmp_path / "digits"))
+    same = again.weigh("harmonic", temperature=CSGHMC.temperature)  # with no data: they are kept
+    assert same.weights.tolist() == harmonic.weights.tolist()
+    validation = DataLoader(config.data.validation, batch_size=300)
+    stacked = posterior.weigh("stacking", validation)
+
+    def log_score(weighted):
+        scores = weighted.log_scores(validation)
+        return torch.logsumexp(scores + torch.as_tensor(weighted.weights).log()[:, None], 0).mean()
+
+    assert log_score(stacked) >= log_score(posterior) - 1e-4
+
+
+def test_scores_are_repeatable_and_depend_on_the_seed():
+    config = DigitsDemo(steps=400)
+    for method in METHODS:
+        one, same, other = (
+            score(config, method, seed, sample(config, method, seed)) for seed in (0, 0, 1)
+        )
+        assert one == same
+        assert one.nll != other.nll
+        assert one.networks == method.cycles * method.draws_per_cycle
+        assert 0 < one.error < 0.2
+
+
+@pytest.mark.slow
+def test_settings_are_those_that_the_search_on_validation_data_finds():
+    torch.set_num_threads(1)
+    assert search(DigitsDemo(seeds=2)) == {method.name: method for method in METHODS}
+
+
+def test_too_few_steps_are_refused():
+    with pytest.raises(ValueError, match="steps"):
+        DigitsDemo(steps=20)
