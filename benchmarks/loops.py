@@ -122,7 +122,7 @@ def resnet_case() -> Case:
 
 
 def main() -> None:
-    schedule = Cyclical(400, cycles=2, exploration=0.8, samples_per_cycle=3)
+    schedule = Cyclical(400, cycles=2, exploration=0.8, draws_per_cycle=3)
     digits = Batches(torch.randn(1400, 64), torch.randint(10, (1400,)), 64)
     mnist = Batches(torch.randn(2000, 784), torch.randint(10, (2000,)), 100)
 

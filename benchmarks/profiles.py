@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from csgmcmc import SGHMC, SGLD, Cyclical, Posterior, Tick
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.manifest import read_lines
-from csgmcmc.posterior.sequential import evaluate_perceptron
+from csgmcmc.posterior.stacked_mlp import evaluate_perceptron
 from csgmcmc.targets import Mixture25
 from paper.density import run_density
 from paper.networks import mlp

@@ -93,7 +93,7 @@ def adapters(
         temperature=temperature,
         seed=0,
     )
-    schedule = csgmcmc.Cyclical(steps, cycles=4, exploration=0.6, samples_per_cycle=steps // 50)
+    schedule = csgmcmc.Cyclical(steps, cycles=4, exploration=0.6, draws_per_cycle=steps // 50)
     store = csgmcmc.DrawStore(folder, only=keep_trainable(model))
     loader = DataLoader(data, batch_size=10, shuffle=True)
     csgmcmc.Chain(model, model_loss, loader, sampler, schedule, store).run()

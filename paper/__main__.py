@@ -9,7 +9,7 @@ import torch
 import typer
 from rich.console import Console
 
-from csgmcmc.chain import leave
+from csgmcmc.chain import shutdown_distributed
 from csgmcmc.recipe import read_values
 from paper.experiments import Experiment, find_experiments
 from paper.experiments import reproduce as run_experiment
@@ -94,7 +94,7 @@ def run(
     except KeyboardInterrupt:
         typer.echo("paper: stopped; the same command goes on where it was", err=True)
         raise typer.Exit(130) from None
-    leave()
+    shutdown_distributed()
     if not speaks:
         return
     Console().print(overview(make_page(vars(results))))

@@ -57,7 +57,7 @@ import csgmcmc
 
 model = torch.nn.Linear(2, 2)
 sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, num_data=10)
-schedule = csgmcmc.Cyclical(steps=10, cycles=2, samples_per_cycle=1)
+schedule = csgmcmc.Cyclical(steps=10, cycles=2, draws_per_cycle=1)
 tick: csgmcmc.Tick = schedule.apply(sampler, 0)
 draws: csgmcmc.Draws = csgmcmc.MemoryDraws()
 posterior = csgmcmc.Posterior(model, draws)
@@ -65,7 +65,7 @@ posterior = csgmcmc.Posterior(model, draws)
 MISTYPED = """\
 import csgmcmc
 
-csgmcmc.Cyclical(steps="ten", cycles=2, samples_per_cycle=1)
+csgmcmc.Cyclical(steps="ten", cycles=2, draws_per_cycle=1)
 steps: str = csgmcmc.Constant(steps=10, every=1).steps
 """
 

@@ -56,7 +56,7 @@ def sample() -> None:
     """A chain on disk, resumed, and its posterior."""
     torch.manual_seed(0)
     model, loss, loader, held_out = make_run()
-    schedule = csgmcmc.Cyclical(steps=100, cycles=2, exploration=0.5, samples_per_cycle=3)
+    schedule = csgmcmc.Cyclical(steps=100, cycles=2, exploration=0.5, draws_per_cycle=3)
     for _ in range(2):  # the second time there is nothing left to do
         sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, num_data=100, seed=0)
         store = csgmcmc.DrawStore("runs/smoke")
@@ -69,7 +69,7 @@ def sample() -> None:
     predicted = posterior.predict_loader(held_out)
     if not isinstance(predicted, ClassPredictive):
         raise SystemExit(f"the posterior predicts {type(predicted).__name__}, not classes")
-    accuracy = csgmcmc.diagnostics.accuracy(predicted.forecasts(), predicted.labels())
+    accuracy = csgmcmc.diagnostics.accuracy(predicted.probs_numpy(), predicted.labels())
     check(accuracy > 0.8, f"the posterior is right in {accuracy} of the cases")
 
 

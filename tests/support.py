@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from csgmcmc import Sampler
-from csgmcmc.targets import Gaussian
+from csgmcmc.targets.gaussian import GaussianTarget
 
 # A statistic of independent chains is refused when it is further than this many standard errors
 # from the exact answer: by chance that happens to one in 150,000 of them.
@@ -48,7 +48,7 @@ def run_on_quadratic(
     """
     options = {**REQUIRED, **options}
     scale = options.get("temperature", 1.0) / options["num_data"]
-    posterior = Gaussian(MODE, scale * torch.linalg.inv(HESSIAN))
+    posterior = GaussianTarget(MODE, scale * torch.linalg.inv(HESSIAN))
     points = posterior.sample(chains, torch.Generator().manual_seed(11))
     chain = make(sampler, [points], **options)
     minibatch = torch.Generator().manual_seed(12)

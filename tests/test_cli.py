@@ -48,7 +48,7 @@ def test_one_part_of_the_demo(tmp_path):
         (["--chains", "0"], "chains must be at least 1, got 0"),
         (["--seed", "-1"], "seed must be at least 0, got -1"),
         (["--seeds", "0"], "seeds must be at least 1, got 0"),
-        (["--digits-steps", "20"], "too few for samples_per_cycle=10"),
+        (["--digits-steps", "20"], "too few for draws_per_cycle=10"),
     ],
 )
 def test_demo_refuses_bad_numbers_in_one_sentence(arguments, words, tmp_path):
@@ -216,7 +216,7 @@ def test_reproduce_takes_a_recipe(tmp_path):
     arguments = ["reproduce", "schedule", "--preset", "smoke", "--out", str(tmp_path / "out")]
     result = run(*arguments, "--config", str(recipe))
     assert result.exit_code == 0, result.output
-    left = "sampler, temperature, weight_decay, options, epochs, samples_per_cycle, seed"
+    left = "sampler, temperature, weight_decay, options, epochs, draws_per_cycle, seed"
     assert f"schedule has no settings for {left} of {recipe}" in result.output
     config = Results.load(tmp_path / "out" / "schedule.json").config
     assert (config["cycles"], config["exploration"], config["cyclical_lr"]) == (10, 0.5, 0.07)

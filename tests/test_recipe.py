@@ -17,7 +17,7 @@ from torch.utils.data import (
 )
 
 from csgmcmc import SGHMC, Recipe, stack
-from csgmcmc.chain import Place
+from csgmcmc.chain import ProcessLayout
 from csgmcmc.recipe import size_of
 
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())
@@ -43,7 +43,7 @@ recipes = st.sampled_from(sorted(OPTIONS)).flatmap(
         epochs=st.one_of(counts, st.floats(0, exclude_min=True, allow_infinity=False)),
         cycles=counts,
         exploration=shares,
-        samples_per_cycle=counts,
+        draws_per_cycle=counts,
         seed=st.one_of(st.none(), st.integers(0)),
     )
 )
@@ -120,14 +120,14 @@ def test_what_is_no_json_is_not_saved(tmp_path):
 
 def test_another_sampler_begins_without_options():
     recipe = Recipe(options={"momentum": 0.5}, lr=0.3)
-    assert recipe.but(lr=0.2).options == {"momentum": 0.5}
-    assert recipe.but(sampler="SGLD") == Recipe(sampler="SGLD", lr=0.3)
-    assert recipe.but(sampler="PSGLD", options={"alpha": 0.9}).options == {"alpha": 0.9}
+    assert recipe.replace(lr=0.2).options == {"momentum": 0.5}
+    assert recipe.replace(sampler="SGLD") == Recipe(sampler="SGLD", lr=0.3)
+    assert recipe.replace(sampler="PSGLD", options={"alpha": 0.9}).options == {"alpha": 0.9}
 
 
 @given(st.floats(1, 200), st.integers(1, 20), st.integers(1, 100))
 def test_cycles_are_equally_long_and_the_epochs_are_kept(epochs, cycles, epoch):
-    recipe = Recipe(epochs=epochs, cycles=cycles, samples_per_cycle=1, exploration=0)
+    recipe = Recipe(epochs=epochs, cycles=cycles, draws_per_cycle=1, exploration=0)
     schedule = recipe.make_schedule(epoch)
     assert schedule.steps == schedule.cycle_length * cycles
     assert schedule.total_draws == cycles
@@ -158,10 +158,10 @@ def test_a_chain_has_the_recipes_values():
 
 
 def test_chains_are_numbered_by_their_place():
-    here = Place(chain=2, chains=3)
-    assert Recipe().make_chain(nn.Linear(3, 2), LOSS, LOADER, place=here).number == 2
+    here = ProcessLayout(chain_id=2, chains=3)
+    assert Recipe().make_chain(nn.Linear(3, 2), LOSS, LOADER, layout=here).chain_id == 2
     stacked = stack(lambda: nn.Linear(3, 2), chains=4)
-    assert Recipe().make_chain(stacked, LOSS, LOADER, place=here).number == 8
+    assert Recipe().make_chain(stacked, LOSS, LOADER, layout=here).chain_id == 8
 
 
 def test_n_is_what_an_epoch_goes_through():

@@ -63,8 +63,8 @@ def _offers(field: Field, current: Any, values: Values) -> list[tuple[str, Any]]
     name = field.name
     if name in values and name not in NOT_SETTINGS:
         return [(name, values[name])]
-    if name == "draws_per_cycle" and "samples_per_cycle" in values:
-        return [("samples_per_cycle", values["samples_per_cycle"])]
+    if name == "draws_per_cycle" and "draws_per_cycle" in values:
+        return [("draws_per_cycle", values["draws_per_cycle"])]
     options = values.get("options")
     if isinstance(options, Mapping) and name in options:
         return [("options", options[name])]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from csgmcmc.arguments import check_choice
-from csgmcmc.chain import Diverged
+from csgmcmc.errors import DivergedError
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.cifar_runs import (
     BY_NAME,
@@ -214,7 +214,7 @@ class CifarExperiment(Experiment[C]):
             return {**about, "validation_nll": _searched(setting, source, draws, run)}
         try:
             found = sample(run, setting.network, source, draws)
-        except Diverged:
+        except DivergedError:
             return {**about, "scores": None}
         return {**about, "scores": scores(predict(setting.network, source, found, source.test))}
 
@@ -225,7 +225,7 @@ class CifarExperiment(Experiment[C]):
         about = {"source": source.name, **about, "chains": len(runs)}
         try:
             found = [draw for run in runs for draw in sample(run, setting.network, source, draws)]
-        except Diverged:
+        except DivergedError:
             return {**about, "scores": None}
         return {**about, "scores": scores(predict(setting.network, source, found, source.test))}
 
@@ -237,7 +237,7 @@ def _searched(setting: Setting, source: Source, draws: Path, run: Run) -> float 
         return json.loads(path.read_text())
     try:
         found = validation_nll(run, setting.network, source)
-    except Diverged:
+    except DivergedError:
         found = math.inf
     nll = rounded(found) if math.isfinite(found) else None
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ from csgmcmc.diagnostics import accuracy, calibration_error, negative_log_likeli
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC, Sampler
-from csgmcmc.schedules import Constant, Cyclical, Ramp, Schedule, Sequence
+from csgmcmc.schedules import Constant, Cyclical, Joined, Ramp, Schedule
 from paper.data import Images, PlainBatches, Standard, TrainingBatches, cifar
 from paper.experiments.base import Record
 from paper.experiments.uncertainty_methods import GAMMA, METHODS
@@ -96,7 +96,7 @@ class Run:
         method, steps = BY_NAME[self.method], round(self.epochs * epoch)
         if method.cyclical or not method.hot:  # plain SGD is one cycle
             return Cyclical(
-                steps, self.cycles, exploration=self.exploration, samples_per_cycle=self.draws
+                steps, self.cycles, exploration=self.exploration, draws_per_cycle=self.draws
             )
         burn_in = round(BURN_IN * steps)
         ends = np.append(np.arange(burn_in, steps, epoch), steps)  # of the epochs of the decay
@@ -105,7 +105,7 @@ class Run:
             Constant(int(length), lr_scale=TAIL * k**-GAMMA, draws=int(count) or None)
             for k, (length, count) in enumerate(zip(np.diff(ends), kept, strict=True), start=1)
         ]
-        return Sequence([Ramp(burn_in, 1, LOWEST, "cosine"), *decay])
+        return Joined([Ramp(burn_in, 1, LOWEST, "cosine"), *decay])
 
     def heat(self, num_data: int) -> float:
         """The temperature as a number."""
@@ -210,8 +210,8 @@ def scores(predictive: ClassPredictive) -> Record:
 
     `nll_error` is the standard error that comes from the number of test points.
     """
-    forecasts, labels = predictive.forecasts(), predictive.labels()
-    members = predictive.member_forecasts()
+    forecasts, labels = predictive.probs_numpy(), predictive.labels()
+    members = predictive.member_probs_numpy()
     errors = (members.argmax(-1) != labels).mean(1)
     losses = -predictive.log_probs.double().numpy()[np.arange(len(labels)), labels]
     return {
@@ -229,7 +229,7 @@ def validation_nll(run: Run, network: Network, source: Source) -> float:
     """NLL of the averaged prediction on what the run has held out."""
     draws = sample(run, network, source, None)
     predictive = predict(network, source, draws, source.validation(run.held_out))
-    return negative_log_likelihood(predictive.forecasts(), predictive.labels())
+    return negative_log_likelihood(predictive.probs_numpy(), predictive.labels())
 
 
 def rounded(value: float | np.floating) -> float:

@@ -17,7 +17,7 @@ from torch import Tensor
 from csgmcmc.arguments import check_count
 from csgmcmc.samplers import SGLD
 from csgmcmc.schedules import Constant, Cyclical, Decreasing
-from csgmcmc.targets import Gaussian
+from csgmcmc.targets.gaussian import GaussianTarget
 from paper.density import run_density
 from paper.double_well import DoubleWell, wasserstein
 from paper.experiments import convergence_exact as exact
@@ -143,7 +143,7 @@ class Convergence(Experiment[ConvergenceConfig]):
                 return well(config, **options)
 
 
-class NoisyGaussian(Gaussian):
+class NoisyGaussian(GaussianTarget):
     """A Gaussian whose gradient comes with independent noise, as that of a minibatch does."""
 
     def __init__(self, mean: Tensor, covariance: Tensor, noise: float, seed: int) -> None:

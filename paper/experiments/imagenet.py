@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset
 
 from csgmcmc.arguments import check_choice
-from csgmcmc.chain import Chain, Place, place
+from csgmcmc.chain import Chain, ProcessLayout, init_distributed
 from csgmcmc.diagnostics import top_k_accuracy
 from csgmcmc.draws import DrawStore
 from csgmcmc.posterior import ClassPredictive, Posterior
@@ -123,12 +123,14 @@ class Imagenet(Experiment[ImagenetConfig]):
     def run(self, config: ImagenetConfig, data: Path | None, **options: Any) -> Record:
         if data is None:
             raise ValueError("ImageNet cannot be downloaded freely: name its folder with --data")
-        run, here = config.run(options["method"], options["seed"]), place(chains=1)
+        run, here = config.run(options["method"], options["seed"]), init_distributed(chains=1)
         root = find_image_folder(data)
         train, val = (ImageFolder(root, part, size=config.size) for part in ("train", "val"))
         folder = options["draws"] / "imagenet" / f"{run.method}-seed{run.seed}"
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1000 * run.seed + here.replica)  # crops, where no loader makes them
+            torch.manual_seed(
+                1000 * run.seed + here.replica_id
+            )  # crops, where no loader makes them
             _sample(config, run, here, train, folder)
         if here.group is not None:
             dist.barrier(here.group)  # the first replica has written the last draw
@@ -137,7 +139,7 @@ class Imagenet(Experiment[ImagenetConfig]):
 
 
 def _sample(
-    config: ImagenetConfig, run: Run, here: Place, train: ImageFolder, folder: Path
+    config: ImagenetConfig, run: Run, here: ProcessLayout, train: ImageFolder, folder: Path
 ) -> None:
     loader = DataLoader(
         train,
@@ -145,7 +147,7 @@ def _sample(
         sampler=here.data_sampler(train, seed=run.seed),
         num_workers=config.loaders,
         drop_last=True,
-        generator=torch.Generator().manual_seed(1000 * run.seed + here.replica),
+        generator=torch.Generator().manual_seed(1000 * run.seed + here.replica_id),
     )
     model = config.make(len(train.classes), run.seed).to(here.device)
     schedule = run.schedule(len(loader))
@@ -166,7 +168,7 @@ def _sample(
         sampler,
         schedule,
         DrawStore(folder),
-        place=here,
+        layout=here,
         device=here.device,
         autocast=torch.bfloat16 if here.device.type == "cuda" else None,
         checkpoint_every=max(CHECKPOINT_STEPS, schedule.steps // 100),
@@ -175,11 +177,11 @@ def _sample(
     ).run(resume=True)
 
 
-def _scores(config: ImagenetConfig, here: Place, val: ImageFolder, folder: Path) -> Record:
+def _scores(config: ImagenetConfig, here: ProcessLayout, val: ImageFolder, folder: Path) -> Record:
     """Scores on the validation data, of which each process takes its part."""
     draws = DrawStore(folder)
     model = config.make(len(val.classes), 0).to(here.device)
-    mine = Subset(val, range(here.replica, len(val), here.replicas))
+    mine = Subset(val, range(here.replica_id, len(val), here.replicas))
     loader = DataLoader(mine, config.batch, num_workers=config.loaders)
     predictive = Posterior(model, draws, vectorize=False, progress=False).predict_loader(loader)
     assert isinstance(predictive, ClassPredictive)  # noqa: S101  (the outputs are of classes)
@@ -200,7 +202,7 @@ def _scores(config: ImagenetConfig, here: Place, val: ImageFolder, folder: Path)
 
 def _sums(predictive: ClassPredictive) -> Iterator[float]:
     """Of a process's part: points, losses, their squares, and how often the label is on top."""
-    forecasts, labels = predictive.forecasts(), predictive.labels()
+    forecasts, labels = predictive.probs_numpy(), predictive.labels()
     losses = -predictive.log_probs.double().cpu().numpy()[np.arange(len(labels)), labels]
     yield len(labels)
     yield losses.sum()

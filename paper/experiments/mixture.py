@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.samplers import SGHMC
-from csgmcmc.schedules import Constant, Cyclical, Decreasing, Schedule, Sequence
+from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Schedule
 from csgmcmc.targets import Mixture25
 from paper.density import run_density
 from paper.experiments.base import Config, Experiment, Record
@@ -93,7 +93,7 @@ class MixtureConfig(Config):
         cycle_length = self._cycles(30, 0).cycle_length
         cyclical = self._cycles(30, NOT_KEPT / cycle_length, exploration_temperature=1)
         return (
-            Method("SGLD", 0.043, Sequence([constant, decay]), gradient_variance=1.0),
+            Method("SGLD", 0.043, Joined([constant, decay]), gradient_variance=1.0),
             Method("cSGLD", 0.07, cyclical, gradient_variance=1.0),
         )
 
@@ -114,7 +114,7 @@ class MixtureConfig(Config):
             Method(
                 f"{cycles} cycles, β={exploration}, cooling from T={heat:g}",
                 0.055,
-                self._cycles(cycles, exploration, exploration_temperature=heat, ramp=True),
+                self._cycles(cycles, exploration, exploration_temperature=heat, anneal=True),
             )
             for cycles in self.search_cycles
             for exploration in self.search_exploration

@@ -20,7 +20,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from csgmcmc.arguments import check_count
-from csgmcmc.chain import Diverged
+from csgmcmc.errors import DivergedError
 from csgmcmc.recipe import read_values
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.changes import change
@@ -278,7 +278,7 @@ def _run(
     began = time.perf_counter()
     try:
         record = experiment.run(config, data, **options)
-    except Diverged as error:  # of which only the words would come back from a worker
+    except DivergedError as error:  # of which only the words would come back from a worker
         raise ValueError(f"{key}: {error}") from error
     seconds = round(time.perf_counter() - began, 2)
     try:  # what others see of a record is what its file holds: lists for tuples, no NaN

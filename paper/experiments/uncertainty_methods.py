@@ -25,7 +25,7 @@ from csgmcmc.diagnostics import (
 from csgmcmc.draws import MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC, SGLD, Sampler
-from csgmcmc.schedules import Constant, Cyclical, Schedule, Sequence
+from csgmcmc.schedules import Constant, Cyclical, Joined, Schedule
 from paper.experiments.base import Record
 from paper.networks import mlp
 
@@ -88,9 +88,7 @@ class Plan:
         steps = self.epochs * epoch
         if method.cyclical:
             draws = self.draws_per_cycle if method.hot else 1
-            return Cyclical(
-                steps, self.cycles, exploration=self.exploration, samples_per_cycle=draws
-            )
+            return Cyclical(steps, self.cycles, exploration=self.exploration, draws_per_cycle=draws)
         if not method.hot:
             return Constant(steps, draws=1)
         # a * k^-gamma, k in epochs: counted in steps, the first epoch alone would take the step
@@ -101,13 +99,13 @@ class Plan:
             Constant(epoch, lr_scale=k**-GAMMA, draws=int(count) or None)
             for k, count in enumerate(kept, start=1)
         ]
-        return Sequence([Constant(self.burn_in * epoch, temperature_scale=0), *decay])
+        return Joined([Constant(self.burn_in * epoch, temperature_scale=0), *decay])
 
     def shared_steps(self, *, cyclical: bool, epoch: int) -> int:
         """Steps at the start that methods of one kind have in common, whatever temperature."""
         if cyclical:
             return Cyclical(
-                self.epochs * epoch, self.cycles, self.exploration, samples_per_cycle=1
+                self.epochs * epoch, self.cycles, self.exploration, draws_per_cycle=1
             ).exploration_steps
         return self.burn_in * epoch
 
@@ -246,7 +244,7 @@ def scores(run: Run, test: Points, outside: Tensor) -> Record:
     """Scores on test data, and the entropy on images of classes that were never seen."""
     tested = predict(run.posterior, test)
     unseen = predict(run.posterior, Points(outside, torch.zeros(len(outside)))).entropy.numpy()
-    probabilities, labels = tested.forecasts(), tested.labels()
+    probabilities, labels = tested.probs_numpy(), tested.labels()
     return {
         "method": run.method.name,
         "temperature": run.temperature,
@@ -266,7 +264,7 @@ def scores(run: Run, test: Points, outside: Tensor) -> Record:
 def validation_nll(run: Run, validation: Points) -> float:
     """NLL of the averaged prediction on validation data."""
     predictive = predict(run.posterior, validation)
-    return negative_log_likelihood(predictive.forecasts(), predictive.labels())
+    return negative_log_likelihood(predictive.probs_numpy(), predictive.labels())
 
 
 def _rounded(value: float | Tensor | np.floating) -> float:

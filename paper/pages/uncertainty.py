@@ -36,7 +36,7 @@ STEP_SIZES = {"paper": "the paper's step sizes", "tuned": "step sizes chosen on 
 NAMES = {"mnist": ("MNIST", "notMNIST"), "digits": ("digits", "letters")}
 PAPER = {"mnist": "figure only", "digits": "figure only, of notMNIST"}
 LOW = 1
-"""Place of the entropy that is called low among `low_entropies`."""
+"""ProcessLayout of the entropy that is called low among `low_entropies`."""
 ERRORS_APART = 2.0
 
 Row = Mapping[str, Any]

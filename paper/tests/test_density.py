@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from csgmcmc import PSGLD, SGHMC, SGLD, Chain, Constant, Cyclical
-from csgmcmc.targets import Density, Gaussian, LogisticRegression, Mixture25
+from csgmcmc.targets import Density, LogisticRegression, Mixture25
+from csgmcmc.targets.gaussian import GaussianTarget
 from paper.density import run_density
 from tests.support import HESSIAN, MODE, SIGMAS
 
@@ -41,7 +42,7 @@ def test_it_takes_the_steps_of_a_chain_with_the_same_noise(sampler_type, compile
 
 @pytest.mark.parametrize("sampler_type", [SGLD, SGHMC])
 def test_its_law_is_that_of_the_discrete_update(sampler_type):
-    target = Gaussian(MODE, torch.linalg.inv(HESSIAN))
+    target = GaussianTarget(MODE, torch.linalg.inv(HESSIAN))
     chains, lr = 4000, 0.2
     points = target.sample(chains, torch.Generator().manual_seed(2))
     sampler = sampler_type([points], lr, num_data=1, seed=0)
@@ -110,5 +111,5 @@ def test_what_it_cannot_do_is_refused():
     with pytest.raises(ValueError, match=r"num_data=5 and weight_decay=0\.2"):
         run_density(logistic, SGLD([starts()], 0.1, num_data=1), schedule, batch_size=2)
     with pytest.raises(ValueError, match="no longer finite at step 31: lower lr"):
-        wide = Gaussian(torch.zeros(2), torch.eye(2))
+        wide = GaussianTarget(torch.zeros(2), torch.eye(2))
         run_density(wide, SGLD([starts()], 1e6, num_data=1), Constant(40, every=40))

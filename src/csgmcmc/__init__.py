@@ -2,12 +2,13 @@
 
 from importlib.metadata import version
 
-from csgmcmc.chain import Chain, Diverged, leave, place, stack
+from csgmcmc.chain import Chain, init_distributed, shutdown_distributed, stack
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
+from csgmcmc.errors import DivergedError
 from csgmcmc.posterior import Posterior, Predictive, refresh_batchnorm
 from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
-from csgmcmc.schedules import Constant, Cyclical, Decreasing, Ramp, Schedule, Sequence, Tick
+from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule, Tick
 from csgmcmc.task import Task
 
 __version__ = version("csgmcmc")
@@ -21,10 +22,11 @@ __all__ = [
     "Constant",
     "Cyclical",
     "Decreasing",
-    "Diverged",
+    "DivergedError",
     "Draw",
     "DrawStore",
     "Draws",
+    "Joined",
     "MemoryDraws",
     "Posterior",
     "Predictive",
@@ -32,12 +34,11 @@ __all__ = [
     "Recipe",
     "Sampler",
     "Schedule",
-    "Sequence",
     "Task",
     "Tick",
     "__version__",
-    "leave",
-    "place",
+    "init_distributed",
     "refresh_batchnorm",
+    "shutdown_distributed",
     "stack",
 ]

@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DistributedSampler, SubsetRandomSampler
 
 from csgmcmc.arguments import check_choice, check_count, check_number
-from csgmcmc.chain import Chain, Place, Stack
+from csgmcmc.chain import Chain, ProcessLayout, Stack
 from csgmcmc.chain.loop import Loss
 from csgmcmc.draws import Draws
 from csgmcmc.samplers import Sampler
@@ -41,7 +41,7 @@ class Recipe:
         epochs: how often the run sees the data; need not be whole.
         cycles: M.
         exploration: beta, the share of a cycle that explores.
-        samples_per_cycle: draws kept in each cycle.
+        draws_per_cycle: draws kept in each cycle.
         seed: of the noise; None takes a new one.
     """
 
@@ -53,7 +53,7 @@ class Recipe:
     epochs: float = 40
     cycles: int = 4
     exploration: float = 0.8
-    samples_per_cycle: int = 3
+    draws_per_cycle: int = 3
     seed: int | None = 0
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Recipe:
         check_number("epochs", self.epochs, above=0)
         check_count("cycles", self.cycles, at_least=1)
         check_number("exploration", self.exploration, at_least=0, below=1)
-        check_count("samples_per_cycle", self.samples_per_cycle, at_least=1)
+        check_count("draws_per_cycle", self.draws_per_cycle, at_least=1)
         if self.seed is not None:
             check_count("seed", self.seed, at_least=0)
         if not isinstance(self.options, Mapping):
@@ -82,7 +82,7 @@ class Recipe:
                 f"choose from {', '.join(own)}"
             )
 
-    def make_sampler(self, params: Any, *, num_data: float, chain: int = 0) -> Sampler:
+    def make_sampler(self, params: Any, *, num_data: float, chain_id: int = 0) -> Sampler:
         """The sampler over `params`; `num_data` is the N that the mean loss estimates."""
         kind: Any = samplers()[self.sampler]
         return kind(
@@ -92,7 +92,7 @@ class Recipe:
             temperature=self.temperature,
             weight_decay=self.weight_decay,
             seed=self.seed,
-            chain=chain,
+            chain_id=chain_id,
             **self.options,
         )
 
@@ -104,7 +104,7 @@ class Recipe:
             self.cycles * length,
             self.cycles,
             exploration=self.exploration,
-            samples_per_cycle=self.samples_per_cycle,
+            draws_per_cycle=self.draws_per_cycle,
         )
 
     def make_chain(
@@ -124,11 +124,11 @@ class Recipe:
         `Chain`.
         """
         check_count("accumulate", accumulate, at_least=1)
-        place = options.get("place") or Place()
+        layout = options.get("layout") or ProcessLayout()
         sampler = self.make_sampler(
             [param for param in model.parameters() if param.requires_grad],
             num_data=size_of(data) if num_data is None else num_data,
-            chain=place.chain * (model.chains if isinstance(model, Stack) else 1),
+            chain_id=layout.chain_id * (model.chains if isinstance(model, Stack) else 1),
         )
         schedule = self.make_schedule(max(1, batches_of(data) // accumulate))
         return Chain(model, loss, data, sampler, schedule, draws, accumulate=accumulate, **options)
@@ -156,11 +156,11 @@ class Recipe:
                 f"{', '.join(known)}"
             )
         try:
-            return (defaults or cls()).but(**found)
+            return (defaults or cls()).replace(**found)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
-    def but(self, **values: Any) -> "Recipe":
+    def replace(self, **values: Any) -> "Recipe":
         """The same recipe with other values; another sampler begins without options."""
         if values.get("sampler", self.sampler) != self.sampler:
             values = {"options": {}, **values}

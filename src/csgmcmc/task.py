@@ -23,13 +23,13 @@ from torch import Tensor, nn
 
 from csgmcmc.chain import Chain, Stack
 from csgmcmc.chain.loop import Loss
-from csgmcmc.chain.randomness import random_state, restore_random_state
 from csgmcmc.posterior import Categorical, Likelihood
 from csgmcmc.posterior.likelihoods import as_likelihood
+from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.recipe import Recipe
 
 # Options of `Chain` that are not the script's to give: the task's own fields, and what commands do.
-TAKEN = ("model", "loss", "data", "sampler", "schedule", "draws", "chain", "place")
+TAKEN = ("model", "loss", "data", "sampler", "schedule", "draws", "chain_id", "layout")
 
 APART = 1000
 """Seeds of the chains of one run are so far apart, so that those of the next seed are others."""

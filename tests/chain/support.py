@@ -42,7 +42,7 @@ def make_chain(
     )
     loader = DataLoader(Noisy(), batch_size=8, shuffle=True) if loader is None else loader
     sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, momentum=0.8, seed=3)
-    schedule = Cyclical(steps, cycles=3, exploration=0.5, samples_per_cycle=4)
+    schedule = Cyclical(steps, cycles=3, exploration=0.5, draws_per_cycle=4)
     options = {"checkpoint_every": 7, "progress": False, **options}
     draws = DrawStore(path) if draws is None else draws
     return Chain(model, nn.functional.cross_entropy, loader, sampler, schedule, draws, **options)

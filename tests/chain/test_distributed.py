@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from csgmcmc import SGHMC, Chain, Constant, DrawStore
-from csgmcmc.chain import Place, place
-from csgmcmc.draws import StoreWarning
+from csgmcmc.chain import ProcessLayout, init_distributed
+from csgmcmc.errors import StoreWarning
 from tests.chain import torchrun_jobs
 from tests.support import SIGMAS
 
@@ -50,7 +50,7 @@ def test_replicas_stay_equal_and_chains_are_independent(tmp_path):
     assert abs(float(torch.corrcoef(noise)[0, 1])) < SIGMAS / noise.shape[1] ** 0.5
 
     store = DrawStore(tmp_path / "store")
-    assert store.chains == [0, 1]
+    assert store.chain_ids == [0, 1]
     assert len(store) == 8
     assert store.problems == []
     last = store.of_chain(1)[-1].tensors()
@@ -94,13 +94,13 @@ def test_replicas_without_a_common_seed_are_refused(tmp_path):
 
 def test_alone_it_is_one_chain(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert place() == Place()
+    assert init_distributed() == ProcessLayout()
     with pytest.raises(ValueError, match="chains=2 does not divide the 1 processes"):
-        place(chains=2)
+        init_distributed(chains=2)
 
 
 def test_the_sampler_must_be_of_the_processs_chain():
     model = torch.nn.Linear(2, 2)
     sampler = SGHMC(model.parameters(), lr=0.1, num_data=1)
-    with pytest.raises(ValueError, match=r"make it with chain=place\.chain"):
-        Chain(model, None, None, sampler, Constant(3), place=Place(chain=1, chains=2))
+    with pytest.raises(ValueError, match=r"make it with chain_id=layout\.chain_id"):
+        Chain(model, None, None, sampler, Constant(3), layout=ProcessLayout(chain_id=1, chains=2))

@@ -12,10 +12,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, Diverged, DrawStore, Tick
+from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, DrawStore, Tick
 from csgmcmc.chain import read_scalars
 from csgmcmc.chain.progress import Display
-from csgmcmc.draws import ClaimedError, StoreError, StoreWarning
+from csgmcmc.errors import DivergedError, LockedError, StoreError, StoreWarning
 from tests.chain.support import Noisy, make_chain
 from tests.support import HESSIAN, MODE, assert_law, eigen_covariance, same_bits
 
@@ -113,7 +113,7 @@ def test_clipping_bounds_the_gradient():
 
 def test_callbacks_see_every_step_draw_and_cycle_end():
     seen = {"step": [], "lr": [], "draw": [], "cycle": []}
-    schedule = Cyclical(20, cycles=2, exploration=0.5, samples_per_cycle=2)
+    schedule = Cyclical(20, cycles=2, exploration=0.5, draws_per_cycle=2)
     linear_chain(
         DataLoader(plain_data(), batch_size=8),
         schedule,
@@ -134,7 +134,9 @@ def test_a_loss_that_is_not_finite_stops_the_chain_and_loses_nothing(tmp_path):
             with torch.no_grad():
                 next(moment.chain.model.parameters()).fill_(math.inf)
 
-    with pytest.raises(Diverged, match=r"chain 0 diverged: the loss is not finite at step 34") as e:
+    with pytest.raises(
+        DivergedError, match=r"chain 0 diverged: the loss is not finite at step 34"
+    ) as e:
         make_chain(tmp_path, on_step=explode).run()
     message = str(e.value)
     assert "cycle 0, sample, lr" in message
@@ -170,7 +172,7 @@ def test_weights_that_are_not_finite_are_never_kept(tmp_path):
         model, cross_entropy, loader, sampler, Constant(9, every=1), DrawStore(tmp_path),
         progress=False,
     )  # fmt: skip
-    with pytest.raises(Diverged, match="a weight is not finite at step 0"):
+    with pytest.raises(DivergedError, match="a weight is not finite at step 0"):
         chain.run()
     assert len(DrawStore(tmp_path)) == 0
 
@@ -193,8 +195,8 @@ def test_weights_that_are_not_finite_are_never_kept(tmp_path):
         (lambda: linear_chain([1], Constant(3), accumulate=0), "accumulate must be at least 1"),
         (lambda: linear_chain([1], Constant(3), clip=0), "clip must be above 0, got 0"),
         (lambda: linear_chain([1], Constant(3), checkpoint_every=0), "checkpoint_every"),
-        (lambda: linear_chain([1], Constant(3), chain=-1), "chain must be at least 0"),
-        (lambda: linear_chain([1], Constant(3), chain=2), "draws the noise of chain 0"),
+        (lambda: linear_chain([1], Constant(3), chain_id=-1), "chain_id must be at least 0"),
+        (lambda: linear_chain([1], Constant(3), chain_id=2), "draws the noise of chain 0"),
     ],
 )
 def test_bad_input_is_one_clear_sentence(make, words):
@@ -214,7 +216,7 @@ def test_nothing_to_train_is_refused():
 def test_two_runs_of_one_chain_at_once_are_refused(tmp_path):
     store = DrawStore(tmp_path)
     store.claim(0)
-    with pytest.raises(ClaimedError):
+    with pytest.raises(LockedError):
         make_chain(tmp_path).run()
 
 
@@ -222,13 +224,13 @@ def test_chains_of_one_store_have_the_samplers_number(tmp_path):
     for number in (0, 3):
         torch.manual_seed(5)
         model = nn.Linear(6, 2)
-        sampler = SGLD(model.parameters(), lr=0.1, num_data=40, seed=1, chain=number)
+        sampler = SGLD(model.parameters(), lr=0.1, num_data=40, seed=1, chain_id=number)
         loader = DataLoader(plain_data(), batch_size=8)
         schedule = Constant(10, draws=2)
         Chain(
             model, cross_entropy, loader, sampler, schedule, DrawStore(tmp_path), progress=False
         ).run()
-    assert DrawStore(tmp_path).chains == [0, 3]
+    assert DrawStore(tmp_path).chain_ids == [0, 3]
     provenance = DrawStore(tmp_path).headers()[3]["provenance"]
     assert provenance["sampler"] == "SGLD"
     assert "Constant(steps=10" in provenance["schedule"]
@@ -237,7 +239,7 @@ def test_chains_of_one_store_have_the_samplers_number(tmp_path):
 def test_a_plain_torch_optimizer_runs_too():
     model = nn.Linear(6, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    schedule = Cyclical(20, cycles=2, samples_per_cycle=1)
+    schedule = Cyclical(20, cycles=2, draws_per_cycle=1)
     loader = DataLoader(plain_data(), batch_size=8)
     assert len(Chain(model, cross_entropy, loader, optimizer, schedule, progress=False).run()) == 2
 
@@ -365,7 +367,7 @@ def test_provenance_is_each_chains_own(tmp_path):
     store = DrawStore(tmp_path, provenance={"note": "mine"})
     for number, lr in ((0, 0.1), (1, 0.5)):
         model = nn.Linear(6, 2)
-        sampler = SGLD(model.parameters(), lr=lr, num_data=40, seed=100 + number, chain=number)
+        sampler = SGLD(model.parameters(), lr=lr, num_data=40, seed=100 + number, chain_id=number)
         loader = DataLoader(plain_data(), batch_size=8)
         Chain(
             model, cross_entropy, loader, sampler, Constant(2, draws=1), store, progress=False

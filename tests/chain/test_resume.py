@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from csgmcmc import SGHMC, SGLD, Constant, Cyclical, DrawStore, MemoryDraws
-from csgmcmc.chain import Chain, MismatchError
+from csgmcmc.chain import Chain
 from csgmcmc.chain.checkpoint import Checkpoints
-from csgmcmc.draws import StoreError, StoreWarning
+from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning
 from tests.chain import support
 from tests.chain.support import Noisy, make_chain
 
@@ -38,8 +38,8 @@ def stop_at(step):
 
 def assert_same_runs(one: Path, other: Path) -> None:
     first, second = DrawStore(one), DrawStore(other)
-    assert [(d.chain, d.step, d.cycle) for d in first] == [
-        (d.chain, d.step, d.cycle) for d in second
+    assert [(d.chain_id, d.step, d.cycle) for d in first] == [
+        (d.chain_id, d.step, d.cycle) for d in second
     ]
     for left, right in zip(first, second, strict=True):
         assert left == right
@@ -239,7 +239,7 @@ def test_a_run_that_no_longer_matches_is_refused_and_nothing_is_touched(
     with pytest.raises(Stopped):
         make_chain(tmp_path, on_step=stop_at(60)).run()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.suffix != ".lock"}
-    with pytest.raises(MismatchError, match=f"cannot resume: .*{words}"):
+    with pytest.raises(SettingsMismatchError, match=f"cannot resume: .*{words}"):
         make(tmp_path).run(resume=True)
     after = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.suffix != ".lock"}
     assert before == after
@@ -255,7 +255,7 @@ def test_another_model_is_refused_by_name(tmp_path):
         return Chain(model, loss, loader, sampler, schedule, DrawStore(tmp_path), progress=False)
 
     chain(2).run()
-    with pytest.raises(MismatchError, match=r"model\.weight was \(2, 6\).* is \(3, 6\)"):
+    with pytest.raises(SettingsMismatchError, match=r"model\.weight was \(2, 6\).* is \(3, 6\)"):
         chain(3).run(resume=True)
 
 

@@ -7,8 +7,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import SGHMC, SGLD, Chain, Constant, Diverged, MemoryDraws, stack
-from csgmcmc.chain import Place
+from csgmcmc import SGHMC, SGLD, Chain, Constant, MemoryDraws, stack
+from csgmcmc.chain import ProcessLayout
+from csgmcmc.errors import DivergedError
 from csgmcmc.samplers.noise import Noise
 from tests.chain.support import Noisy
 from tests.support import SIGMAS
@@ -50,7 +51,7 @@ def run(model, loader, chains=None, which=None, steps=12, draws=3, **options):
 def test_a_chain_in_a_stack_is_the_chain_alone(options):
     """Given the same noise and batches: weights, buffers, draws."""
     stacked = run(stack([network(s) for s in range(3)]), data(), chains=3, **options)
-    assert stacked.chains == [0, 1, 2]
+    assert stacked.chain_ids == [0, 1, 2]
     for which in range(3):
         alone = run(network(which), data(), chains=3, which=which, **options)
         pairs = zip(stacked.of_chain(which), alone, strict=True)
@@ -137,14 +138,14 @@ def test_the_chain_that_diverges_is_named():
             moment.chain.model.inner[0].weight[1].fill_(math.nan)
 
     model = stack([network(s) for s in range(3)])
-    sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, chain=5)
+    sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, chain_id=5)
     chain = Chain(
         model, cross_entropy, data(), sampler, Constant(9), MemoryDraws(),
         on_step=spoil, progress=False,
     )  # fmt: skip
-    with pytest.raises(Diverged, match=r"chain 6 diverged") as error:
+    with pytest.raises(DivergedError, match=r"chain 6 diverged") as error:
         chain.run()
-    assert error.value.chains == [6]
+    assert error.value.chain_ids == [6]
 
 
 def test_stack_needs_a_number():
@@ -180,9 +181,11 @@ def test_each_process_has_stacked_chains_of_its_own():
     model = stack(nn.Linear(2, 2), chains=4)
 
     def chain(number):
-        sampler = SGLD(model.parameters(), lr=0.1, num_data=1, seed=1, chain=number)
-        return Chain(model, None, None, sampler, Constant(1), place=Place(chain=1, chains=2))
+        sampler = SGLD(model.parameters(), lr=0.1, num_data=1, seed=1, chain_id=number)
+        return Chain(
+            model, None, None, sampler, Constant(1), layout=ProcessLayout(chain_id=1, chains=2)
+        )
 
-    assert chain(4).number == 4
+    assert chain(4).chain_id == 4
     with pytest.raises(ValueError, match="first chain of this process is 4"):
         chain(1)

@@ -12,11 +12,11 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
-from csgmcmc import PSGLD, SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, Diverged, Posterior
-from csgmcmc.chain import Place
-from csgmcmc.chain.watch import SamplingWarning
-from csgmcmc.targets import Gaussian
+from csgmcmc import PSGLD, SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, Posterior
+from csgmcmc.chain import ProcessLayout
+from csgmcmc.errors import DivergedError, SamplingWarning
 from csgmcmc.targets.density import Density
+from csgmcmc.targets.gaussian import GaussianTarget
 from tests.support import same_bits
 from tests.test_cost import Count
 
@@ -42,7 +42,7 @@ def make_chain(sampler=SGHMC, *, batch_size=40, lr=0.1, temperature=1.0, num_dat
         weight_decay=1e-2,
         seed=0,
     )
-    schedule = Cyclical(STEPS, cycles=2, exploration=0.5, samples_per_cycle=4)
+    schedule = Cyclical(STEPS, cycles=2, exploration=0.5, draws_per_cycle=4)
     return Chain(model, cross_entropy, loader, kind, schedule, progress=False, **options)
 
 
@@ -103,7 +103,7 @@ def test_plain_optimizers_and_densities_are_silent():
     schedule = Constant(60, every=10)
     sgd = torch.optim.SGD(model.parameters(), 0.1)
     assert warned(Chain(model, cross_entropy, loader, sgd, schedule, progress=False)) == []
-    density = Density(Gaussian(torch.zeros(2), torch.eye(2)), torch.zeros(1, 2))
+    density = Density(GaussianTarget(torch.zeros(2), torch.eye(2)), torch.zeros(1, 2))
     cold = SGLD(density.parameters(), 0.1, num_data=1, temperature=1e-6)
     assert warned(Chain(density, None, None, cold, schedule, progress=False)) == []
 
@@ -169,7 +169,7 @@ def test_a_sharded_model_is_watched():
 def test_a_place_that_does_not_write_is_silent():
     """Of the replicas of a chain, one speaks."""
     chain = make_chain(temperature=1e-5)
-    chain.place = Place(replica=1, replicas=2)  # after it was made: it is alone
+    chain.layout = ProcessLayout(replica_id=1, replicas=2)  # after it was made: it is alone
     assert warned(chain) == []
 
 
@@ -213,7 +213,7 @@ def test_an_unstable_lr_is_told_before_the_chain_diverges():
     unstable = "lr is too high, and the chain may diverge"
     with (
         pytest.warns(SamplingWarning, match=unstable) as caught,
-        pytest.raises(Diverged) as diverged,
+        pytest.raises(DivergedError) as diverged,
     ):
         regression(lr=1.1).run()
     (said,) = re.findall(r"at step (\d+)", str(caught[0].message))
@@ -229,7 +229,7 @@ def losses_as_given(losses: list[float], cycles: int, **options) -> Chain:
     """A chain whose loss is what the data say."""
     model = nn.Linear(1, 1)
     sampler = SGLD(model.parameters(), 0.1, num_data=1000, temperature=0.0)
-    schedule = Cyclical(len(losses), cycles, exploration=0.5, samples_per_cycle=1)
+    schedule = Cyclical(len(losses), cycles, exploration=0.5, draws_per_cycle=1)
 
     def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
         return batch + 0 * model.weight.sum()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]

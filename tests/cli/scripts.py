@@ -35,7 +35,7 @@ def make_run():
 
 def with_recipe():
     model, loss, data, held_out = make_run()
-    recipe = csgmcmc.Recipe(lr=0.3, cycles=2, epochs=6, samples_per_cycle=1, seed=5)
+    recipe = csgmcmc.Recipe(lr=0.3, cycles=2, epochs=6, draws_per_cycle=1, seed=5)
     return {"model": model, "loss": loss, "data": data, "recipe": recipe}
 
 

@@ -81,7 +81,7 @@ def test_options_go_before_the_file_and_that_before_the_script(folder):
     result = run("mine.py:with_recipe", "--config", "some.json", "--cycles", "1", "--out", "a")
     assert result.exit_code == 0, result.output
     made = Recipe.load("a/recipe.json")
-    assert made == Recipe(lr=0.2, cycles=1, epochs=6, samples_per_cycle=1, exploration=0.5, seed=5)
+    assert made == Recipe(lr=0.2, cycles=1, epochs=6, draws_per_cycle=1, exploration=0.5, seed=5)
     assert "no scores: the script gives no validation data" in result.output
     # The recipe that was kept repeats the run, from any folder.
     again = run("mine:with_recipe", "--config", "a/recipe.json", "--out", "b")
@@ -199,7 +199,7 @@ def test_a_report_can_be_left_out_and_made_later():
         (["mine:make_run", "--chains", "0"], "chains must be at least 1, got 0"),
         (["mine:make_run", "--lr", "-1"], "lr must be above 0, got -1.0"),
         (["mine:make_run", "--sampler", "SGD"], "sampler must be one of 'PSGLD', 'SGHMC'"),
-        (["mine:make_run", "--epochs", "1"], "too few for samples_per_cycle=3"),
+        (["mine:make_run", "--epochs", "1"], "too few for draws_per_cycle=3"),
         (
             ["mine:make_run", "--config", "no.json"],
             "there is no file no.json, which --config names",

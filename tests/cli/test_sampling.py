@@ -8,11 +8,11 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from csgmcmc.chain import Place
+from csgmcmc.chain import ProcessLayout
 from csgmcmc.cli.sampling import count_chains, divided
 
 DATA = TensorDataset(torch.arange(12))
-PARTS = [Place(replica=replica, replicas=2) for replica in range(2)]
+PARTS = [ProcessLayout(replica_id=replica, replicas=2) for replica in range(2)]
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -30,7 +30,7 @@ def test_a_loader_that_is_divided_already_stays():
     loader = DataLoader(DATA, batch_size=3, sampler=PARTS[0].data_sampler(DATA))
     assert divided(loader, PARTS[0], 0) is loader
     whole = DataLoader(DATA, batch_size=3)
-    assert divided(whole, Place(), 0) is whole
+    assert divided(whole, ProcessLayout(), 0) is whole
 
 
 @pytest.mark.parametrize(

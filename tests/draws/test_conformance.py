@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from csgmcmc import Tick
-from csgmcmc.draws import AnotherDrawError, Draws, DrawStore, discover
+from csgmcmc.draws import Draws, DrawStore, discover
+from csgmcmc.errors import DrawConflictError
 from tests.support import small_model
 
 
@@ -38,7 +39,7 @@ def model_with_everything():
 def test_it_gives_back_what_was_kept(draws):
     model = model_with_everything()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    draws.append(model, tick(step=7, cycle=2), chain=3, log_likelihood=-12.5)
+    draws.append(model, tick(step=7, cycle=2), chain_id=3, log_likelihood=-12.5)
     with torch.no_grad():
         for param in model.parameters():
             param.zero_()
@@ -56,7 +57,7 @@ def test_it_gives_back_what_was_kept(draws):
 
 def test_order_is_by_chain_and_step_and_it_is_a_sequence(draws):
     for chain, step in [(1, 5), (0, 9), (1, 2), (0, 4)]:
-        draws.append({"w": torch.tensor([chain, step])}, tick(step), chain=chain)
+        draws.append({"w": torch.tensor([chain, step])}, tick(step), chain_id=chain)
     assert [(draw.chain, draw.step) for draw in draws] == [(0, 4), (0, 9), (1, 2), (1, 5)]
     assert len(draws) == 4
     assert draws[-1].step == 5
@@ -70,9 +71,9 @@ def test_the_same_draw_again_changes_nothing_and_another_is_refused(draws):
     draws.append({"w": torch.ones(3)}, tick(4))
     draws.append({"w": torch.ones(3)}, tick(4))
     assert len(draws) == 1
-    with pytest.raises(AnotherDrawError, match="chain 0 already has another draw at step 4"):
+    with pytest.raises(DrawConflictError, match="chain 0 already has another draw at step 4"):
         draws.append({"w": torch.zeros(3)}, tick(4))
-    with pytest.raises(AnotherDrawError):
+    with pytest.raises(DrawConflictError):
         draws.append({"w": torch.ones(3), "more": torch.ones(1)}, tick(4))
     assert draws[0].tensors()["w"].tolist() == [1, 1, 1]
 
@@ -97,16 +98,16 @@ def test_a_log_likelihood_can_be_given_later(draws):
 
 
 def test_a_log_likelihood_of_a_draw_that_is_not_there_is_refused(draws):
-    draws.append({"w": torch.ones(3)}, tick(4), chain=1)
+    draws.append({"w": torch.ones(3)}, tick(4), chain_id=1)
     with pytest.raises(ValueError, match="no draw of chain 0 at step 4"):
-        draws.set_log_likelihood(replace(draws[0], chain=0), -1.0)
+        draws.set_log_likelihood(replace(draws[0], chain_id=0), -1.0)
 
 
 def test_what_is_not_a_tensor_is_refused(draws):
     with pytest.raises(ValueError, match=r"'extra' .* is a str"):
         draws.append({"w": torch.ones(1), "extra": "state"}, tick())  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="chain must be at least 0"):
-        draws.append({"w": torch.ones(1)}, tick(), chain=-1)
+    with pytest.raises(ValueError, match="chain_id must be at least 0"):
+        draws.append({"w": torch.ones(1)}, tick(), chain_id=-1)
     assert len(draws) == 0
 
 
@@ -125,9 +126,9 @@ def test_stores_agree_with_a_dictionary(entries, reopen_after, tmp_path_factory)
             if isinstance(kind, DrawStore) and index == reopen_after:
                 kind.close()
                 kinds[place] = DrawStore(path)
-            kinds[place].append({"w": torch.tensor([chain, step])}, tick(step), chain=chain)
+            kinds[place].append({"w": torch.tensor([chain, step])}, tick(step), chain_id=chain)
     for kind in kinds:
-        found = {(draw.chain, draw.step): draw.tensors()["w"].tolist() for draw in kind}
+        found = {(draw.chain_id, draw.step): draw.tensors()["w"].tolist() for draw in kind}
         assert found == expected
         if isinstance(kind, DrawStore):
             kind.close()

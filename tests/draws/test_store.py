@@ -12,13 +12,10 @@ from torch import nn
 
 from csgmcmc import Tick, stack
 from csgmcmc.draws import (
-    AnotherDrawError,
-    ClaimedError,
     DrawStore,
-    StoreError,
-    StoreWarning,
     keep_trainable,
 )
+from csgmcmc.errors import DrawConflictError, LockedError, StoreError, StoreWarning
 
 
 def tick(step=0, cycle=0):
@@ -28,7 +25,7 @@ def tick(step=0, cycle=0):
 def fill(path: Path, count=5, chain=0) -> DrawStore:
     store = DrawStore(path)
     for step in range(count):
-        store.append({"w": torch.full((100,), float(step))}, tick(step), chain=chain)
+        store.append({"w": torch.full((100,), float(step))}, tick(step), chain_id=chain)
     store.close()
     return store
 
@@ -172,7 +169,7 @@ path, chain = sys.argv[1], int(sys.argv[2])
 store = DrawStore(path)
 for step in range(50):
     weights = {"w": torch.full((1000,), chain + step / 100)}
-    store.append(weights, Tick(step, 0, "sample", 1, 1, True), chain=chain)
+    store.append(weights, Tick(step, 0, "sample", 1, 1, True), chain_id=chain)
 if len(sys.argv) > 3:
     print("ready", flush=True); sys.stdin.read()
 """
@@ -199,19 +196,19 @@ def test_a_chain_has_one_writer_and_a_killed_one_lets_go(tmp_path):
     assert process.stdout is not None
     process.stdout.readline()
     store = DrawStore(tmp_path)
-    with pytest.raises(ClaimedError, match=r"chain 2 .* by another process"):
-        store.append({"w": torch.zeros(1000)}, tick(99), chain=2)
-    store.append({"w": torch.zeros(1000)}, tick(99), chain=3)
+    with pytest.raises(LockedError, match=r"chain 2 .* by another process"):
+        store.append({"w": torch.zeros(1000)}, tick(99), chain_id=2)
+    store.append({"w": torch.zeros(1000)}, tick(99), chain_id=3)
     process.kill()
     process.communicate()
-    store.append({"w": torch.zeros(1000)}, tick(99), chain=2)
+    store.append({"w": torch.zeros(1000)}, tick(99), chain_id=2)
     assert len(DrawStore(tmp_path)) == 52
 
 
 def test_two_stores_in_one_process_cannot_write_one_chain(tmp_path):
     first, second = DrawStore(tmp_path), DrawStore(tmp_path)
     first.append({"w": torch.zeros(1)}, tick(1))
-    with pytest.raises(ClaimedError):
+    with pytest.raises(LockedError):
         second.append({"w": torch.zeros(1)}, tick(2))
     first.close()
     second.append({"w": torch.zeros(1)}, tick(2))
@@ -238,9 +235,9 @@ def test_only_what_changes_is_kept_over_one_base(tmp_path):
     with torch.no_grad():
         model[0].weight[0, 0] += 1
     with pytest.raises(StoreError, match=r"0\.weight .* differs from the base"):
-        DrawStore(tmp_path, only=["2.weight", "2.bias"]).append(model, tick(9), chain=1)
+        DrawStore(tmp_path, only=["2.weight", "2.bias"]).append(model, tick(9), chain_id=1)
     with pytest.raises(ValueError, match="keeps nothing"):
-        DrawStore(tmp_path, only=["typo"]).append(model, tick(9), chain=1)
+        DrawStore(tmp_path, only=["typo"]).append(model, tick(9), chain_id=1)
 
 
 def test_narrow_dtype_halves_the_file_and_loads_into_the_model(tmp_path):
@@ -257,7 +254,7 @@ def test_narrow_dtype_halves_the_file_and_loads_into_the_model(tmp_path):
 
 def test_provenance_and_versions_are_kept(tmp_path):
     store = DrawStore(tmp_path, provenance={"seed": 4})
-    store.append({"w": torch.zeros(1)}, tick(), chain=1)
+    store.append({"w": torch.zeros(1)}, tick(), chain_id=1)
     header = DrawStore(tmp_path).headers()[1]
     assert header["provenance"] == {"seed": 4}
     assert header["versions"]["torch"] == torch.__version__
@@ -347,7 +344,7 @@ def test_a_store_that_was_opened_earlier_sees_what_was_written_since(tmp_path):
     first, second = DrawStore(tmp_path), DrawStore(tmp_path)
     first.append({"w": torch.zeros(2)}, tick(1))
     first.close()
-    with pytest.raises(AnotherDrawError):
+    with pytest.raises(DrawConflictError):
         second.append({"w": torch.ones(2)}, tick(1))
     second.append({"w": torch.ones(2)}, tick(2))
     second.close()

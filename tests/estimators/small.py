@@ -9,7 +9,7 @@ SMALL: dict[str, Any] = {
     "epochs": 15,
     "batch_size": 16,
     "cycles": 2,
-    "samples_per_cycle": 2,
+    "draws_per_cycle": 2,
     "random_state": 0,
 }
 

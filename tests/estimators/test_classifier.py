@@ -38,7 +38,7 @@ def test_held_out_probabilities_are_good():
     train, test, train_classes, test_classes = train_test_split(
         features, classes, random_state=0, stratify=classes
     )
-    estimator = BayesianMLPClassifier(epochs=30, samples_per_cycle=5, random_state=0)
+    estimator = BayesianMLPClassifier(epochs=30, draws_per_cycle=5, random_state=0)
     estimator.fit(train, train_classes)
     # Of a logistic regression it is 0.08 to 0.1; probabilities of half are 0.69.
     assert log_loss(test_classes, estimator.predict_proba(test)) < 0.15
@@ -50,7 +50,7 @@ def test_far_from_the_data_it_is_less_sure():
         [generator.normal(-2, 0.5, (50, 2)), generator.normal(2, 0.5, (50, 2))]
     )
     classes = np.repeat([0, 1], 50)
-    estimator = BayesianMLPClassifier(**{**SMALL, "epochs": 60, "samples_per_cycle": 20})
+    estimator = BayesianMLPClassifier(**{**SMALL, "epochs": 60, "draws_per_cycle": 20})
     estimator.fit(features, classes)
     beside = np.array([[8.0, -8.0], [-8.0, 8.0]])  # on the boundary, far from all that was seen
     assert (

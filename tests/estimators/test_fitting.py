@@ -59,7 +59,7 @@ def test_what_a_fit_leaves(kind):
     features, targets = table(kind)
     estimator = kind(**SMALL).fit(features, targets)
     assert estimator.n_features_in_ == features.shape[1]
-    assert len(estimator.draws_) == SMALL["cycles"] * SMALL["samples_per_cycle"]
+    assert len(estimator.draws_) == SMALL["cycles"] * SMALL["draws_per_cycle"]
     assert estimator.posterior_.cycles.tolist() == [0, 0, 1, 1]
     assert len(estimator.loss_curve_) == SMALL["epochs"]
     assert estimator.loss_curve_[-1] < estimator.loss_curve_[0]
@@ -228,7 +228,7 @@ def test_by_default_a_fit_has_so_many_steps_however_few_the_rows():
         ({"prior_scale": 0}, "prior_scale must be above 0, got 0"),
         ({"temperature": -1}, "temperature must be at least 0, got -1"),
         ({"sampler": "Adam"}, "sampler must be one of"),
-        ({"samples_per_cycle": 1000}, "too few for samples_per_cycle=1000"),
+        ({"draws_per_cycle": 1000}, "too few for draws_per_cycle=1000"),
         ({"lr": 1e6}, "lr=1000000.0 is too large for these data: lower it"),
         ({"module": 3}, "module must be a torch.nn.Module, or a function .* got 3"),
         ({"module": lambda *_: 3}, "module must be .* got 3"),

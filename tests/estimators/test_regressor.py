@@ -30,7 +30,7 @@ def test_the_spread_of_a_linear_model_is_the_exact_posteriors(noise):
         epochs=3000,
         cycles=1,
         exploration=0.1,
-        samples_per_cycle=300,
+        draws_per_cycle=300,
         random_state=0,
     ).fit(features, targets)
     assert estimator.noise_std_ == pytest.approx(noise, rel=0.1)

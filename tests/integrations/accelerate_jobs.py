@@ -10,12 +10,12 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from csgmcmc import SGHMC, Chain, Cyclical, Draws, DrawStore, leave
+from csgmcmc import SGHMC, Chain, Cyclical, Draws, DrawStore, shutdown_distributed
 from csgmcmc.integrations.accelerate import AcceleratedRun, num_targets
 from csgmcmc.integrations.transformers import model_loss, trainer_parts
 from tests.integrations.tiny import bert, llama, reviews, sentences
 
-SCHEDULE = Cyclical(steps=6, cycles=1, exploration=0.5, samples_per_cycle=2)
+SCHEDULE = Cyclical(steps=6, cycles=1, exploration=0.5, draws_per_cycle=2)
 OPTIONS: dict[str, Any] = {"lr": 0.05, "momentum": 0.8, "weight_decay": 0.01}
 
 
@@ -79,7 +79,7 @@ def main(job: str, out: Path) -> None:
     model = run(job, out, seed)
     torch.save(dict(model.named_parameters()), out / f"{rank}.pt")
     del model
-    leave()
+    shutdown_distributed()
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from csgmcmc import SGHMC, Cyclical, DrawStore, Schedule, leave
+from csgmcmc import SGHMC, Cyclical, DrawStore, Schedule, shutdown_distributed
 from csgmcmc.integrations.lightning import ResumableLoader, SamplingCallback
 
 for name in ("lightning.pytorch", "pytorch_lightning"):
     logging.getLogger(name).setLevel(logging.ERROR)
 
 STEPS, BATCHES = 60, 6
-SCHEDULE = Cyclical(STEPS, cycles=3, exploration=0.5, samples_per_cycle=4)
+SCHEDULE = Cyclical(STEPS, cycles=3, exploration=0.5, draws_per_cycle=4)
 
 
 class Points(Dataset):
@@ -165,7 +165,7 @@ def run_replicas(folder: Path) -> None:
     refused("same", data=ResumableLoader(in_order()))
     refused("whole")
     del module
-    leave()
+    shutdown_distributed()
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ from accelerate.utils import DataLoaderConfiguration, DistributedType
 from torch.utils.data import DataLoader, IterableDataset
 
 from csgmcmc import SGHMC, Chain, Cyclical, DrawStore, MemoryDraws
-from csgmcmc.chain.config import MismatchError
+from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.integrations.accelerate import AcceleratedRun, num_targets
 from csgmcmc.integrations.transformers import model_loss
 from tests.integrations import accelerate_jobs
 from tests.integrations.tiny import assert_same_draws, gpt2, llama, sentences
 
-SCHEDULE = Cyclical(steps=12, cycles=3, exploration=0.25, samples_per_cycle=2)
+SCHEDULE = Cyclical(steps=12, cycles=3, exploration=0.25, draws_per_cycle=2)
 KEPT = [2, 3, 6, 7, 10, 11]
 OPTIONS = {"lr": 0.05, "momentum": 0.8, "weight_decay": 0.01, "seed": 3}
 
@@ -147,9 +147,9 @@ def test_an_order_that_is_not_known_any_more_is_named(tmp_path):
 def test_a_run_with_other_settings_is_not_loaded(tmp_path):
     accelerator, run, loader = prepared(llama(), DrawStore(tmp_path / "draws"))
     go(accelerator, run, loader, until=5, every=4, folder=tmp_path)
-    other = Cyclical(steps=24, cycles=2, exploration=0.5, samples_per_cycle=2)
+    other = Cyclical(steps=24, cycles=2, exploration=0.5, draws_per_cycle=2)
     accelerator, *_ = prepared(llama(), MemoryDraws(), schedule=other)
-    with pytest.raises(MismatchError, match="cannot resume: schedule was"):
+    with pytest.raises(SettingsMismatchError, match="cannot resume: schedule was"):
         accelerator.load_state(str(tmp_path / "step-4"))
 
 

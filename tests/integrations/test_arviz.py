@@ -29,7 +29,7 @@ def two_chains(draws=None):
     for chain in (1, 0):
         for step, cycle in enumerate(CYCLES):
             model = randomise(mlp(), seed=50 * chain + step)
-            draws.append(model, tick(10 * step, int(cycle)), chain=chain)
+            draws.append(model, tick(10 * step, int(cycle)), chain_id=chain)
     return draws
 
 
@@ -106,7 +106,7 @@ def test_cycles_can_be_the_chains():
     ("by", "counts"), [("chain", "20, 18"), ("cycle", "5, 5, 5, 5, 3, 5, 5, 5")]
 )
 def test_unequal_numbers_are_refused_or_cut_to_the_last(by, counts):
-    draws = [draw for draw in two_chains() if draw.chain == 0 or draw.step >= 20]
+    draws = [draw for draw in two_chains() if draw.chain_id == 0 or draw.step >= 20]
     with pytest.raises(ValueError, match=rf"{by}s have unequal numbers of draws \({counts}\)"):
         to_arviz(draws, by=by)
     found = to_arviz(draws, by=by, cut=True)["posterior"]
@@ -118,7 +118,7 @@ def test_chains_that_differ_in_their_steps_have_them_by_chain():
     draws = MemoryDraws()
     for chain in (0, 1):
         for step in range(4):
-            draws.append(randomise(mlp(), seed=step), tick(step + chain, step // 2), chain=chain)
+            draws.append(randomise(mlp(), seed=step), tick(step + chain, step // 2), chain_id=chain)
     found = to_arviz(draws)["posterior"]
     assert found.coords["step"].dims == ("chain", "draw")
     assert found.coords["step"].values.tolist() == [[0, 1, 2, 3], [1, 2, 3, 4]]
@@ -232,7 +232,7 @@ def test_loo_is_that_of_a_linear_regression():
     draws, model = MemoryDraws(), nn.Linear(2, 1, bias=False).double()
     for step in range(1000):
         point = mean + root @ torch.randn(2, generator=generator, dtype=torch.float64)
-        draws.append({"weight": point[None]}, tick(step // 2), chain=step % 2)
+        draws.append({"weight": point[None]}, tick(step // 2), chain_id=step % 2)
     posterior = Posterior(model, draws, likelihood=Gaussian(variance=noise))
     loader = DataLoader(TensorDataset(inputs, targets[:, None]), batch_size=count)
     predicted: Any = posterior.predict(inputs, members=True)

@@ -19,7 +19,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from csgmcmc import SGHMC, Chain, Constant, Diverged, DrawStore, MemoryDraws, Posterior
+from csgmcmc import SGHMC, Chain, Constant, DrawStore, MemoryDraws, Posterior
+from csgmcmc.errors import DivergedError
 from csgmcmc.integrations.lightning import SamplingCallback
 from tests.integrations import lightning_support
 from tests.integrations.lightning_support import (
@@ -98,10 +99,10 @@ def test_any_optimizer_follows_the_schedule():
         def on_before_optimizer_step(self, trainer, pl_module, optimizer):
             found.append(optimizer.param_groups[0]["lr"])
 
-    callback = SamplingCallback(SCHEDULE, chain=2)
+    callback = SamplingCallback(SCHEDULE, chain_id=2)
     make_trainer(callback, Look()).fit(Plain(), in_order())
     assert found == pytest.approx([0.2 * SCHEDULE(step).lr_scale for step in range(STEPS)])
-    assert callback.draws.chains == [2]
+    assert callback.draws.chain_ids == [2]
     assert len(callback.draws) == 12
 
 
@@ -297,11 +298,11 @@ def test_no_optimizer_is_refused():
 
 def test_a_sampler_of_another_chain_is_refused():
     with pytest.raises(ValueError, match="chain=1, but the sampler draws the noise of chain 0"):
-        make_trainer(SamplingCallback(SCHEDULE, chain=1)).fit(Network(), in_order())
+        make_trainer(SamplingCallback(SCHEDULE, chain_id=1)).fit(Network(), in_order())
 
 
 def test_a_sampler_brings_its_chain():
-    assert fit(Network(chain=4)).chains == [4]
+    assert fit(Network(chain=4)).chain_ids == [4]
 
 
 @pytest.mark.parametrize(
@@ -315,7 +316,7 @@ def test_wrong_arguments_are_named(arguments, words):
     with pytest.raises(ValueError, match=words):
         SamplingCallback(*arguments)
     with pytest.raises(ValueError, match="chain must be at least 0, got -1"):
-        SamplingCallback(SCHEDULE, chain=-1)
+        SamplingCallback(SCHEDULE, chain_id=-1)
 
 
 def test_a_sharded_model_is_refused():
@@ -333,7 +334,7 @@ def test_draws_in_the_memory_of_another_process_are_refused(monkeypatch):
 
 def test_weights_that_are_not_finite_are_never_kept():
     draws = MemoryDraws()
-    with pytest.raises(Diverged, match="diverged: a weight is not finite at step 1") as caught:
+    with pytest.raises(DivergedError, match="diverged: a weight is not finite at step 1") as caught:
         fit(Network(lr=1e38), draws=draws, schedule=Constant(STEPS, every=1))
     assert "gradient_clip_val" in caught.value.__notes__[0]
     assert [draw.step for draw in draws] == [0]

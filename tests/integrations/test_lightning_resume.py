@@ -10,8 +10,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
 from csgmcmc import Constant, DrawStore
-from csgmcmc.chain import MismatchError
-from csgmcmc.draws import AnotherDrawError
+from csgmcmc.errors import DrawConflictError, SettingsMismatchError
 from csgmcmc.integrations.lightning import ResumableLoader, SamplingCallback
 from tests.integrations.lightning_support import (
     SCHEDULE,
@@ -163,7 +162,7 @@ def test_another_draw_that_a_checkpoint_does_not_explain_is_refused(tmp_path):
                 callback.draws.append(pl_module, SCHEDULE(17))
 
     callback = SamplingCallback(SCHEDULE)
-    with pytest.raises(AnotherDrawError, match="already has another draw at step 17"):
+    with pytest.raises(DrawConflictError, match="already has another draw at step 17"):
         make_trainer(Intrudes(), callback).fit(Network(), in_order())
 
 
@@ -178,9 +177,13 @@ def test_what_is_in_the_way_of_resuming_is_said(tmp_path):
         trainer = make_trainer(callback, ModelCheckpoint(tmp_path, every_n_train_steps=7))
         trainer.fit(Network(0.3, **options), resumable(), ckpt_path=path, weights_only=True)
 
-    with pytest.raises(MismatchError, match=r"cannot resume: schedule was Cyclical\(steps=60"):
+    with pytest.raises(
+        SettingsMismatchError, match=r"cannot resume: schedule was Cyclical\(steps=60"
+    ):
         resume(SamplingCallback(Constant(STEPS, every=1)))
-    with pytest.raises(MismatchError, match=r"cannot resume: groups.0.initial_lr was 0.1 .* 0.2"):
+    with pytest.raises(
+        SettingsMismatchError, match=r"cannot resume: groups.0.initial_lr was 0.1 .* 0.2"
+    ):
         resume(SamplingCallback(SCHEDULE), lr=0.2)
     with pytest.warns(UserWarning, match="6 of the 6 draws before step 35 are not in draws"):
         resume(SamplingCallback(SCHEDULE))

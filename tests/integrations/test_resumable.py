@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from csgmcmc.chain import MismatchError
+from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.integrations.resumable import ResumableLoader
 
 BATCHES = 6
@@ -62,7 +62,9 @@ def test_it_goes_on_where_it_was_whenever_it_is_iterated():
 def test_other_data_are_refused():
     state = make(4, own=False).state_dict()
     other = ResumableLoader(DataLoader(Noisy(), batch_size=8, shuffle=True))
-    with pytest.raises(MismatchError, match=r"cannot resume: data\.batches was 6 .* is 3 now"):
+    with pytest.raises(
+        SettingsMismatchError, match=r"cannot resume: data\.batches was 6 .* is 3 now"
+    ):
         other.load_state_dict(state)
 
 

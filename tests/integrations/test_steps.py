@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from csgmcmc import SGHMC, Constant, DrawStore, MemoryDraws
-from csgmcmc.draws.claim import is_claimed
+from csgmcmc.draws.lock import is_claimed
 from csgmcmc.integrations.accelerate import AcceleratedSteps
 from csgmcmc.integrations.lightning import LightningSteps
 
@@ -25,17 +25,17 @@ def test_the_seed_that_is_written_is_that_of_the_checkpoint(tmp_path):
 
 def test_the_chain_is_the_samplers_or_else_what_is_asked_for():
     params = [nn.Parameter(torch.zeros(2))]
-    sampler = SGHMC(params, lr=0.1, num_data=1, chain=2)
-    assert AcceleratedSteps(sampler, SCHEDULE, chain=2).chain == 2
+    sampler = SGHMC(params, lr=0.1, num_data=1, chain_id=2)
+    assert AcceleratedSteps(sampler, SCHEDULE, chain_id=2).chain_id == 2
     with pytest.raises(ValueError, match="chain=1, but the sampler draws the noise of chain 2"):
-        AcceleratedSteps(sampler, SCHEDULE, chain=1)
+        AcceleratedSteps(sampler, SCHEDULE, chain_id=1)
     steps = AcceleratedSteps(sampler, SCHEDULE)
-    sampler.reseed(chain=5)
-    assert steps.chain == 5
+    sampler.reseed(chain_id=5)
+    assert steps.chain_id == 5
     plain = torch.optim.SGD(params, lr=0.1)
-    assert [AcceleratedSteps(plain, SCHEDULE, chain=c).chain for c in (None, 3)] == [0, 3]
+    assert [AcceleratedSteps(plain, SCHEDULE, chain_id=c).chain for c in (None, 3)] == [0, 3]
     with pytest.raises(ValueError, match="chain must be at least 0, got -1"):
-        AcceleratedSteps(plain, SCHEDULE, chain=-1)
+        AcceleratedSteps(plain, SCHEDULE, chain_id=-1)
 
 
 @pytest.mark.parametrize(("kind", "held"), [(LightningSteps, True), (AcceleratedSteps, False)])

@@ -20,7 +20,7 @@ def make_chain(folder, **options) -> csgmcmc.Chain:
     loader = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=10)
     model = nn.Linear(3, 1)
     sampler = csgmcmc.SGHMC(model.parameters(), lr=0.05, num_data=40, temperature=0.5, seed=0)
-    schedule = csgmcmc.Cyclical(STEPS, cycles=2, exploration=0.5, samples_per_cycle=3)
+    schedule = csgmcmc.Cyclical(STEPS, cycles=2, exploration=0.5, draws_per_cycle=3)
     store = csgmcmc.DrawStore(folder)
     return csgmcmc.Chain(
         model,

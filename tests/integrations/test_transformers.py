@@ -18,11 +18,10 @@ from csgmcmc import (
     SGLD,
     Chain,
     Constant,
-    Diverged,
     DrawStore,
     MemoryDraws,
 )
-from csgmcmc.chain.config import MismatchError
+from csgmcmc.errors import DivergedError, SettingsMismatchError
 from csgmcmc.integrations.transformers import (
     KeepDraws,
     Pairs,
@@ -124,7 +123,7 @@ def test_a_run_with_other_settings_is_not_resumed(tmp_path):
     for change in changes:
         model = llama()
         parts = manual(model, sentences(), DrawStore(tmp_path / "draws"), **change)
-        with pytest.raises(MismatchError, match=r"cannot resume: (schedule|groups.0.*lr)"):
+        with pytest.raises(SettingsMismatchError, match=r"cannot resume: (schedule|groups.0.*lr)"):
             trained(tmp_path, model, sentences(), parts=parts, resume=checkpoint)
 
 
@@ -225,7 +224,7 @@ def test_a_missing_package_comes_with_the_command(monkeypatch):
 def test_weights_that_are_not_finite_are_not_kept(tmp_path):
     model, data, draws = llama(), sentences(), MemoryDraws()
     parts = trainer_parts(model, data, SCHEDULE, draws, lr=1e30, seed=0)
-    with pytest.raises(Diverged, match="a weight is not finite at step") as caught:
+    with pytest.raises(DivergedError, match="a weight is not finite at step") as caught:
         trained(tmp_path, model, data, parts=parts)
     assert "max_grad_norm" in caught.value.__notes__[0]
     assert not len(draws)

@@ -87,8 +87,8 @@ def reviews(count: int = 12, length: int = 8) -> Any:
 
 def assert_same_draws(one: Sequence[Draw], other: Sequence[Draw], exactly: bool = False) -> None:
     """The same steps, and the same weights: to rounding, or to the bit."""
-    assert [(draw.chain, draw.step, draw.cycle) for draw in one] == [
-        (draw.chain, draw.step, draw.cycle) for draw in other
+    assert [(draw.chain_id, draw.step, draw.cycle) for draw in one] == [
+        (draw.chain_id, draw.step, draw.cycle) for draw in other
     ]
     assert len(one)
     rtol, atol = (0.0, 0.0) if exactly else (1e-4, 2e-6)

@@ -14,7 +14,7 @@ from csgmcmc.integrations.transformers import (
     trainer_parts,
 )
 
-SCHEDULE = Cyclical(steps=12, cycles=3, exploration=0.25, samples_per_cycle=2)
+SCHEDULE = Cyclical(steps=12, cycles=3, exploration=0.25, draws_per_cycle=2)
 KEPT = [2, 3, 6, 7, 10, 11]
 OPTIONS = {"lr": 0.05, "momentum": 0.8, "weight_decay": 0.01, "seed": 3}
 

@@ -146,14 +146,14 @@ def test_a_layer_that_is_used_twice():
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_draws_are_copied_with_new_statistics(on_disk, tmp_path):
     source = in_memory(network, 3)
-    source.append(randomise(network(), seed=7), tick(8, 3), chain=2, log_likelihood=-1.0)
+    source.append(randomise(network(), seed=7), tick(8, 3), chain_id=2, log_likelihood=-1.0)
     before = [copy.deepcopy(draw.tensors()) for draw in source]
     into = DrawStore(tmp_path) if on_disk else None
     batches = ragged_batches()
     made = refresh_draws(network(), source, batches, into)
     assert made is into if on_disk else isinstance(made, MemoryDraws)
-    assert [(d.chain, d.step, d.cycle, d.stage) for d in made] == [
-        (d.chain, d.step, d.cycle, d.stage) for d in source
+    assert [(d.chain_id, d.step, d.cycle, d.stage) for d in made] == [
+        (d.chain_id, d.step, d.cycle, d.stage) for d in source
     ]
     model = network()
     for draw, old, tensors in zip(made, source, before, strict=True):

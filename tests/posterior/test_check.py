@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, Posterior
-from csgmcmc.chain.watch import SamplingWarning
+from csgmcmc.errors import SamplingWarning
 from csgmcmc.posterior import Gaussian
 from csgmcmc.posterior.likelihoods import Categorical
 from tests.posterior.support import Table, tick
@@ -28,7 +28,7 @@ def quick(monkeypatch):
 def posterior_of(tables, cycles, chains=None, **options):
     draws = MemoryDraws()
     for step, (table, cycle) in enumerate(zip(tables, cycles, strict=True)):
-        draws.append(Table(table), tick(step, cycle), chain=chains[step] if chains else 0)
+        draws.append(Table(table), tick(step, cycle), chain_id=chains[step] if chains else 0)
     return Posterior(Table(tables[0]), draws, **options)
 
 
@@ -157,7 +157,7 @@ def checked(tiny, sampler_type, schedule, **options):
 
 
 def test_a_sampler_samples_and_a_snapshot_ensemble_is_told_from_it(tiny, quick):
-    long = Cyclical(4000, cycles=2, exploration=0.2, samples_per_cycle=10)
+    long = Cyclical(4000, cycles=2, exploration=0.2, draws_per_cycle=10)
     sampled = checked(tiny, SGLD, long, lr=0.05, weight_decay=0.01)
     assert sampled.sampling.holds, sampled.sampling.words
     assert sampled.numbers["noise_ratio"] > 0.1

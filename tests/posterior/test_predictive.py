@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from csgmcmc import DrawStore, MemoryDraws, Posterior
-from csgmcmc.draws import ClaimedError
+from csgmcmc.errors import LockedError
 from csgmcmc.posterior import Categorical, ClassPredictive, Gaussian, GaussianPredictive
 from csgmcmc.posterior import batches as batches_module
 from csgmcmc.posterior import progress as progress_module
@@ -338,27 +338,27 @@ def test_forecasts_have_a_row_for_each_point(shape, dim):
     result: Any = posterior.predict_loader([(torch.arange(7), targets)], members=True)
     rows = [row.softmax(dim).movedim(dim, -1).reshape(-1, 4) for row in logits]
     members = torch.stack(rows)
-    np.testing.assert_allclose(result.member_forecasts(), members, rtol=1e-12)
-    np.testing.assert_allclose(result.forecasts(), averaged(WEIGHTS, members), rtol=1e-12)
+    np.testing.assert_allclose(result.member_probs_numpy(), members, rtol=1e-12)
+    np.testing.assert_allclose(result.probs_numpy(), averaged(WEIGHTS, members), rtol=1e-12)
     np.testing.assert_array_equal(result.labels(), targets.reshape(-1))
 
 
 def test_single_precision_makes_forecasts_in_double():
-    assert predicted(random(5, 7, 4, dtype=torch.float32)).forecasts().dtype == np.float64
+    assert predicted(random(5, 7, 4, dtype=torch.float32)).probs_numpy().dtype == np.float64
 
 
 def test_forecasts_of_yes_and_no_have_two_classes():
     logits = random(5, 7, 2)
     result = predicted(logits, likelihood="bernoulli")
     yes = averaged(WEIGHTS, logits.sigmoid()).reshape(-1)
-    np.testing.assert_allclose(result.forecasts(), torch.stack([1 - yes, yes], 1), rtol=1e-12)
-    assert result.member_forecasts().shape == (5, 14, 2)
+    np.testing.assert_allclose(result.probs_numpy(), torch.stack([1 - yes, yes], 1), rtol=1e-12)
+    assert result.member_probs_numpy().shape == (5, 14, 2)
 
 
 def test_members_and_labels_that_are_not_there():
     result: Any = table_posterior(random(5, 7, 4)).predict(torch.arange(7))
     with pytest.raises(ValueError, match="members=True"):
-        result.member_forecasts()
+        result.member_probs_numpy()
     with pytest.raises(ValueError, match="no targets"):
         result.labels()
 
@@ -557,7 +557,7 @@ def test_draws_that_another_writes_are_refused_before_the_work(tmp_path):
     reader = DrawStore(tmp_path)
     posterior = Posterior(mlp(), reader, forward=lambda *args: calls.append(args))
     loader = [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))]
-    with pytest.raises(ClaimedError, match="chain 0"):
+    with pytest.raises(LockedError, match="chain 0"):
         posterior.log_likelihoods(loader)
     assert not calls
     writer.close()
@@ -580,7 +580,7 @@ def test_log_likelihoods_leave_the_claims_of_others(tmp_path):
     store.claim(1)
     loader = [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))]
     Posterior(mlp(), store).log_likelihoods(loader)
-    with pytest.raises(ClaimedError):
+    with pytest.raises(LockedError):
         DrawStore(tmp_path).claim(1)
 
 

@@ -26,7 +26,7 @@ from csgmcmc import (
     Tick,
     stack,
 )
-from csgmcmc.chain.distributed import Place
+from csgmcmc.chain.distributed import ProcessLayout
 from csgmcmc.posterior.thermometer import (
     kinetic_temperatures,
     parameter_reports,
@@ -131,7 +131,7 @@ def test_kinetic_temperatures_while_it_runs():
 def test_cold_draws_of_a_short_sampling_stage_are_too_cold():
     model = Means()
     sampler = SGLD(model.parameters(), 0.01, num_data=NUM_DATA, temperature=1.0, seed=0)
-    schedule = Cyclical(400, cycles=4, exploration=0.95, samples_per_cycle=3)
+    schedule = Cyclical(400, cycles=4, exploration=0.95, draws_per_cycle=3)
     chain = Chain(model, half_square, make_loader(25), sampler, schedule, progress=False)
     reports = parameter_reports(model, list(chain.run()), chain)
     verdicts = {report.temperature.verdict for report in reports.values() if report.temperature}
@@ -274,8 +274,8 @@ def test_cycles_of_two_chains_are_two_cycles():
     one = posterior_draws(targets, ticks_of([0, 0]))
     both = MemoryDraws()
     for number, draw in enumerate(one):
-        both.append(draw.tensors(), ticks_of([0])[0], chain=number)
-        both.append(draw.tensors(), Tick(1, 0, "sample", 1.0, 1.0, collect=True), chain=number)
+        both.append(draw.tensors(), ticks_of([0])[0], chain_id=number)
+        both.append(draw.tensors(), Tick(1, 0, "sample", 1.0, 1.0, collect=True), chain_id=number)
     chain = chain_of(in_order(targets, 10))
     apart: Any = parameter_reports(chain.model, list(both), chain)["first"].temperature
     alone: Any = parameter_reports(chain.model, list(one), chain)["first"].temperature
@@ -355,7 +355,7 @@ def test_priors_enter_the_gradient():
 
 def test_noise_of_a_cyclical_schedule_is_that_of_its_sampling_steps():
     targets = targets_around(5.0)
-    schedule = Cyclical(40, cycles=2, exploration=0.4, samples_per_cycle=3)
+    schedule = Cyclical(40, cycles=2, exploration=0.4, draws_per_cycle=3)
     ticks = [schedule(step) for step in range(40) if schedule(step).collect]
     draws = posterior_draws(targets, ticks)
     chain = chain_of(in_order(targets, 10), schedule=schedule, lr=0.2, temperature=0.5)
@@ -399,8 +399,10 @@ def test_a_step_of_many_batches_has_less_noise_and_a_dealt_one_more():
 
     assert minibatch() == pytest.approx(variance, rel=1e-4)
     assert minibatch(accumulate=3) == pytest.approx(variance / 3, rel=1e-4)
-    assert minibatch(place=Place(replicas=2)) == pytest.approx(variance / 2, rel=1e-4)
-    assert minibatch(place=Place(replicas=2), accumulate=3) == pytest.approx(variance / 6, rel=1e-4)
+    assert minibatch(layout=ProcessLayout(replicas=2)) == pytest.approx(variance / 2, rel=1e-4)
+    assert minibatch(layout=ProcessLayout(replicas=2), accumulate=3) == pytest.approx(
+        variance / 6, rel=1e-4
+    )
     assert minibatch(model=stack(Means, chains=5)) == pytest.approx(variance, rel=1e-4)
     dealt = stack(Means, chains=5, separate_batches=True)
     assert minibatch(model=dealt) == pytest.approx(5 * variance, rel=1e-4)

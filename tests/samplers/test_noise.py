@@ -29,7 +29,7 @@ def test_it_is_standard_normal(dtype):
 
 
 def test_chains_seeds_streams_and_steps_are_independent():
-    streams = [Noise(seed=1), Noise(seed=2), Noise(seed=1, chain=1), Noise(seed=1, chain=2)]
+    streams = [Noise(seed=1), Noise(seed=2), Noise(seed=1, chain_id=1), Noise(seed=1, chain_id=2)]
     rows = [draw(noise, ELEMENTS_PER_STREAM)[0] for noise in streams]
     rows.append(draw(streams[0], ELEMENTS_PER_STREAM)[0])  # the next step of the first
     rows.append(draw(Noise(seed=1), MANY)[0][-ELEMENTS_PER_STREAM:])  # the last of its streams
@@ -44,7 +44,7 @@ def test_seeds_past_32_bits_differ():
     assert len({draw(Noise(seed=seed), 4)[0].sum().item() for seed in seeds}) == len(seeds)
     # Nor may the words of a long seed be taken for a short one and a chain.
     assert not torch.equal(
-        draw(Noise(seed=5 + 7 * 2**32), 4)[0], draw(Noise(seed=5, chain=7), 4)[0]
+        draw(Noise(seed=5 + 7 * 2**32), 4)[0], draw(Noise(seed=5, chain_id=7), 4)[0]
     )
 
 
@@ -89,7 +89,7 @@ def test_memory_layout_is_the_parameters_own():
 )
 def test_state_can_be_saved_at_any_point(sizes, split):
     """Also between draws of other sizes, and twice without a draw between."""
-    whole, first = Noise(seed=4, chain=2), Noise(seed=4, chain=2)
+    whole, first = Noise(seed=4, chain_id=2), Noise(seed=4, chain_id=2)
     for size in sizes[:split]:
         assert torch.equal(draw(whole, size)[0], draw(first, size)[0])
     second, third = Noise(seed=0), Noise(seed=0)
@@ -97,7 +97,7 @@ def test_state_can_be_saved_at_any_point(sizes, split):
     third.load_state_dict(second.state_dict())
     for size in sizes[split:]:
         assert torch.equal(draw(whole, size)[0], draw(third, size)[0])
-    assert (third.seed, third.chain) == (4, 2)
+    assert (third.seed, third.chain_id) == (4, 2)
 
 
 def test_number_of_streams_is_bounded():

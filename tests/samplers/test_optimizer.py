@@ -109,7 +109,7 @@ def test_global_generator_is_left_alone(sampler):
 @every_sampler
 def test_seed_decides_and_no_seed_is_a_new_one(sampler):
     models = [small_model() for _ in range(6)]
-    options = [{"seed": 5}, {"seed": 5}, {"seed": 6}, {"seed": 5, "chain": 1}, {}, {}]
+    options = [{"seed": 5}, {"seed": 5}, {"seed": 6}, {"seed": 5, "chain_id": 1}, {}, {}]
     for model, option in zip(models, options, strict=True):
         train(model, sampler(model.parameters(), **REQUIRED, **option), steps=3)
     assert same_bits(models[0], models[1])
@@ -312,7 +312,7 @@ BAD_FOR_ALL = [
     ("prior", 3.0),
     ("seed", -1),
     ("seed", 1.5),
-    ("chain", -1),
+    ("chain_id", -1),
 ]
 BAD_WHERE_KNOWN = [
     ("momentum", 1.0),
@@ -368,18 +368,18 @@ def test_foreign_state_is_refused():
 def test_a_state_of_another_chain_is_refused_and_reseed_forks(sampler):
     """Chains that start from one state must not share their noise."""
     model = small_model()
-    chain = make(sampler, model.parameters(), chain=0)
+    chain = make(sampler, model.parameters(), chain_id=0)
     train(model, chain, steps=2)
     state, weights = chain.state_dict(), copy.deepcopy(model.state_dict())
     with pytest.raises(ValueError, match=r"of chain 0, and this sampler is chain 1.*reseed"):
-        make(sampler, model.parameters(), chain=1).load_state_dict(state)
+        make(sampler, model.parameters(), chain_id=1).load_state_dict(state)
     forks = []
     for number in (1, 2):
         fork = small_model()
         fork.load_state_dict(weights)
         again = make(sampler, fork.parameters())
         again.load_state_dict(state)
-        again.reseed(chain=number)
+        again.reseed(chain_id=number)
         assert (again.noise.seed, again.noise.chain) == (chain.noise.seed, number)
         train(fork, again, steps=1, first=2)
         forks.append(fork)
@@ -433,7 +433,7 @@ def test_a_sampler_without_an_update_rule_cannot_be_made():
         pass
 
     with pytest.raises(TypeError, match="abstract"):
-        Unfinished([torch.zeros(1)], {}, seed=None, generator=None, chain=0)  # pyright: ignore[reportAbstractUsage]
+        Unfinished([torch.zeros(1)], {}, seed=None, generator=None, chain_id=0)  # pyright: ignore[reportAbstractUsage]
 
 
 def test_noise_estimate_may_be_all_of_the_friction():

@@ -6,7 +6,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from csgmcmc import SGHMC, Constant, Cyclical, Decreasing, Ramp, Sequence
+from csgmcmc import SGHMC, Constant, Cyclical, Decreasing, Ramp
+from csgmcmc.schedules import Joined
 
 
 @settings(max_examples=500)
@@ -16,15 +17,15 @@ from csgmcmc import SGHMC, Constant, Cyclical, Decreasing, Ramp, Sequence
     exploration=st.one_of(
         st.floats(0, 1, exclude_max=True), st.sampled_from([0.0, 0.25, 0.8, 0.94, 0.07, 1 / 3])
     ),
-    samples_per_cycle=st.one_of(st.none(), st.integers(1, 20)),
+    draws_per_cycle=st.one_of(st.none(), st.integers(1, 20)),
     every=st.integers(1, 20),
     burn_in=st.integers(0, 420),
 )
 def test_cyclical_has_exactly_the_promised_draws_or_says_what_to_change(
-    steps, cycles, exploration, samples_per_cycle, every, burn_in
+    steps, cycles, exploration, draws_per_cycle, every, burn_in
 ):
-    which = {"samples_per_cycle": samples_per_cycle}
-    if samples_per_cycle is None:
+    which = {"draws_per_cycle": draws_per_cycle}
+    if draws_per_cycle is None:
         which = {"every": every}
     length = math.ceil(steps / cycles)
     windows = [
@@ -33,7 +34,7 @@ def test_cyclical_has_exactly_the_promised_draws_or_says_what_to_change(
         if cycle[-1] >= burn_in
     ]
     possible = math.ceil(steps / length) == cycles and windows
-    if not possible or min(windows) < (samples_per_cycle or every):
+    if not possible or min(windows) < (draws_per_cycle or every):
         with pytest.raises(ValueError, match=r"cycles|exploration|burn_in|every|samples"):
             Cyclical(steps, cycles, exploration, burn_in=burn_in, **which)
         return
@@ -53,8 +54,8 @@ def test_cyclical_has_exactly_the_promised_draws_or_says_what_to_change(
         kept = [place for place, collect in enumerate(window, start=1) if collect]
         if not window:
             assert (cycle + 1) * length <= burn_in
-        elif samples_per_cycle is not None:
-            assert len(kept) == samples_per_cycle
+        elif draws_per_cycle is not None:
+            assert len(kept) == draws_per_cycle
             assert kept[-1] == len(window)
             gaps = np.diff([0, *kept])
             assert gaps.max() - gaps.min() <= 1
@@ -114,14 +115,14 @@ def test_cyclical_exploration_zero_always_samples():
 def test_hot_exploration_and_ramp():
     hot = Cyclical(20, cycles=2, exploration=0.5, every=1, exploration_temperature=10).table()
     assert list(hot["temperature_scale"][:10]) == [10] * 5 + [1] * 5
-    ramp = Cyclical(20, cycles=2, exploration=0.5, every=1, ramp=True).table()
+    ramp = Cyclical(20, cycles=2, exploration=0.5, every=1, anneal=True).table()
     assert list(ramp["temperature_scale"][:10]) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8] + [1] * 5)
-    cooling = Cyclical(8, 1, 0.5, every=1, exploration_temperature=5, ramp=True).table()
+    cooling = Cyclical(8, 1, 0.5, every=1, exploration_temperature=5, anneal=True).table()
     assert list(cooling["temperature_scale"]) == pytest.approx([5, 4, 3, 2, 1, 1, 1, 1])
 
 
 def test_cyclical_burn_in_inside_a_cycle_spreads_what_is_left():
-    schedule = Cyclical(40, cycles=2, exploration=0.5, samples_per_cycle=2, burn_in=16)
+    schedule = Cyclical(40, cycles=2, exploration=0.5, draws_per_cycle=2, burn_in=16)
     kept = [tick.step for tick in map(schedule, range(40)) if tick.collect]
     assert kept == [17, 19, 34, 39]
 
@@ -130,13 +131,13 @@ def test_cyclical_burn_in_inside_a_cycle_spreads_what_is_left():
     ("make", "words"),
     [
         (lambda: Cyclical(9, cycles=4, every=1), ["3 cycles", "cycles=4", "multiple of cycles"]),
-        (lambda: Cyclical(100, cycles=4, exploration=0.9, samples_per_cycle=3), ["cycle 0", "2"]),
-        (lambda: Cyclical(100, 4, 0.8, samples_per_cycle=3, burn_in=24), ["burn_in=24"]),
+        (lambda: Cyclical(100, cycles=4, exploration=0.9, draws_per_cycle=3), ["cycle 0", "2"]),
+        (lambda: Cyclical(100, 4, 0.8, draws_per_cycle=3, burn_in=24), ["burn_in=24"]),
         (lambda: Cyclical(100, 4, 0.8, every=6), ["every=6", "lower exploration"]),
         (lambda: Cyclical(100, 4, 0.8, every=1, burn_in=100), ["burn_in=100"]),
-        (lambda: Cyclical(101, 4, 0.8, samples_per_cycle=3), ["cycle 3"]),
-        (lambda: Cyclical(100, 4), ["samples_per_cycle or every"]),
-        (lambda: Cyclical(100, 4, samples_per_cycle=1, every=1), ["not both"]),
+        (lambda: Cyclical(101, 4, 0.8, draws_per_cycle=3), ["cycle 3"]),
+        (lambda: Cyclical(100, 4), ["draws_per_cycle or every"]),
+        (lambda: Cyclical(100, 4, draws_per_cycle=1, every=1), ["not both"]),
         (lambda: Cyclical(100, 4, 1.0, every=1), ["exploration must", "below 1", "1.0"]),
         (lambda: Cyclical(100, 4, float("nan"), every=1), ["exploration must be finite", "nan"]),
         (lambda: Cyclical(100, 4, every=1, exploration_temperature=-1), ["exploration_temp"]),
@@ -154,8 +155,8 @@ def test_cyclical_burn_in_inside_a_cycle_spreads_what_is_left():
         (lambda: Constant(10, lr_scale=-1), ["lr_scale must be at least 0, got -1"]),
         (lambda: Ramp(10, start=0, end=1, shape="exponential"), ["start must be above 0"]),
         (lambda: Ramp(10, start=0, end=1, shape="square"), ["shape", "'square'"]),  # pyright: ignore[reportArgumentType]
-        (lambda: Sequence([]), ["at least one"]),
-        (lambda: Sequence([3]), ["got 3"]),  # pyright: ignore[reportArgumentType]
+        (lambda: Joined([]), ["at least one"]),
+        (lambda: Joined([3]), ["got 3"]),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_bad_arguments_say_which_number_to_change(make, words):
@@ -209,7 +210,7 @@ def test_ramp_shapes_at_the_middle():
 def test_sequence_joins_the_papers_baseline():
     """0.1 to 0.001 over 150 epochs without noise, then decay from 0.01 with noise."""
     epoch = 10
-    schedule = Sequence(
+    schedule = Joined(
         [
             Ramp(150 * epoch, start=1, end=0.01, shape="exponential"),
             Decreasing(50 * epoch, gamma=0.5005, lr_scale=0.1, draws=20),
@@ -232,7 +233,7 @@ def test_sequence_joins_the_papers_baseline():
 def test_sequence_is_its_parts_one_after_another(parts):
     schedules = [Cyclical(n, cycles=1, exploration=0.3, every=1) for n in parts if n > 2]
     assume(schedules)
-    joined = Sequence(schedules).table()
+    joined = Joined(schedules).table()
     for name in ("stage", "lr_scale", "temperature_scale", "collect"):
         expected = np.concatenate([schedule.table()[name] for schedule in schedules])
         assert (joined[name] == expected).all()

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from csgmcmc.diagnostics import effective_sample_size, r_hat
-from csgmcmc.targets import Gaussian, LogisticRegression, Target
+from csgmcmc.targets import LogisticRegression, Target
+from csgmcmc.targets.gaussian import GaussianTarget
 from csgmcmc.targets.hmc import hmc, laplace
 from tests.support import SIGMAS
 
@@ -20,7 +21,7 @@ def correlated():
         [[1.0, 0.9, 0.0], [0.9, 1.0, -0.3], [0.0, -0.3, 1.0]], dtype=torch.float64
     )
     mean = torch.tensor([3.0, -1.0, 0.5], dtype=torch.float64)
-    return Gaussian(mean, correlation * scales[:, None] * scales)
+    return GaussianTarget(mean, correlation * scales[:, None] * scales)
 
 
 def small_regression():
@@ -55,7 +56,7 @@ def test_a_gaussian_gives_its_mean_and_covariance():
     All three means, squares and products: refused by chance once in some 16,000 times.
     """
     target = correlated()
-    guide = Gaussian(target.mean + 0.3, 0.5 * target.covariance.diagonal().diag())
+    guide = GaussianTarget(target.mean + 0.3, 0.5 * target.covariance.diagonal().diag())
     run = hmc(target, guide, **{**RUN, "draws": 1000})
     assert run.draws.shape == (64, 1000, 3)
     assert 0.75 < run.accepted < 0.85
@@ -130,6 +131,6 @@ def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="acceptance must be above 0 and below 1"):
         hmc(target, target, **RUN, acceptance=1.0)
     with pytest.raises(ValueError, match="near is not near"):
-        hmc(target, Gaussian(target.mean, 1e9 * target.covariance), **RUN)
+        hmc(target, GaussianTarget(target.mean, 1e9 * target.covariance), **RUN)
     with pytest.raises(ValueError, match="no mode found in 1 steps"):
         laplace(small_regression(), steps=1)

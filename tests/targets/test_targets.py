@@ -10,7 +10,8 @@ from torch.distributions import (
     Normal,
 )
 
-from csgmcmc.targets import Density, Gaussian, LogisticRegression, Mixture, Mixture25, Target
+from csgmcmc.targets import Density, LogisticRegression, Mixture, Mixture25, Target
+from csgmcmc.targets.gaussian import GaussianTarget
 from tests.support import SIGMAS
 
 
@@ -22,7 +23,7 @@ def logistic():
 
 def gaussian():
     covariance = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
-    return Gaussian(torch.tensor([1.0, -1.0], dtype=torch.float64), covariance)
+    return GaussianTarget(torch.tensor([1.0, -1.0], dtype=torch.float64), covariance)
 
 
 def unequal():
@@ -110,9 +111,12 @@ def test_logistic_regression_follows_the_contract():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Gaussian(torch.zeros(2), torch.eye(3)), r"\(2,\) and \(3, 3\)"),
-        (lambda: Gaussian(torch.zeros(2), -torch.eye(2)), "positive definite"),
-        (lambda: Gaussian(torch.zeros(2), torch.tensor([[1.0, 0.5], [0.0, 1.0]])), "symmetric"),
+        (lambda: GaussianTarget(torch.zeros(2), torch.eye(3)), r"\(2,\) and \(3, 3\)"),
+        (lambda: GaussianTarget(torch.zeros(2), -torch.eye(2)), "positive definite"),
+        (
+            lambda: GaussianTarget(torch.zeros(2), torch.tensor([[1.0, 0.5], [0.0, 1.0]])),
+            "symmetric",
+        ),
         (lambda: Mixture(torch.zeros(2), 1.0), r"means must have shape"),
         (lambda: Mixture(torch.zeros(2, 1), 0.0), "variance must be above 0, got 0"),
         (lambda: Mixture(torch.zeros(2, 1), 1.0, torch.tensor([1.0, -1.0])), "weights"),

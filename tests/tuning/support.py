@@ -12,7 +12,7 @@ from csgmcmc import Recipe, Task
 from csgmcmc.tuning import tune
 
 EPOCHS = 16  # of 6 steps
-RECIPE = Recipe(samples_per_cycle=2, temperature=0.01)
+RECIPE = Recipe(draws_per_cycle=2, temperature=0.01)
 
 
 def points(size: int = 120) -> TensorDataset:

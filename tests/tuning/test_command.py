@@ -19,7 +19,7 @@ def make_run():
     data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
     model = nn.Linear(4, 2)
     loader = DataLoader(data, batch_size=16, shuffle=True)
-    return Task(model, cross_entropy, loader, recipe=Recipe(samples_per_cycle=1))
+    return Task(model, cross_entropy, loader, recipe=Recipe(draws_per_cycle=1))
 
 def broken():
     raise ValueError("of the user's own")

@@ -30,7 +30,7 @@ def plain(trials):
 def test_the_recipe_is_that_of_the_best_trial_and_can_be_run(tmp_path):
     recipe = search(tmp_path, trials=4)
     assert recipe == Recipe.load(tmp_path / "recipe.json")
-    assert (recipe.lr, recipe.epochs, recipe.samples_per_cycle) == (0.1, EPOCHS, 2)
+    assert (recipe.lr, recipe.epochs, recipe.draws_per_cycle) == (0.1, EPOCHS, 2)
     trials = read_trials(tmp_path)
     assert [trial.number for trial in trials] == [1, 2, 3, 4]
     best = max((t for t in trials if t.outcome == "complete"), key=lambda t: t.score)

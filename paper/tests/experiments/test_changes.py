@@ -5,7 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from csgmcmc import Recipe
-from csgmcmc.chain import Diverged
+from csgmcmc.errors import DivergedError
 from csgmcmc.schedules import Constant
 from paper.experiments import find_experiments, reproduce
 from paper.experiments.changes import change
@@ -17,7 +17,7 @@ RECIPE = json.loads(
         lr=0.7,
         cycles=5,
         exploration=0.9,
-        samples_per_cycle=2,
+        draws_per_cycle=2,
         epochs=600,
         options={"momentum": 0.4},
     ).to_json()
@@ -116,7 +116,7 @@ def test_the_file_tells_what_was_changed(tmp_path):
 
 class Hot(Tiny):
     def run(self, config, data, **options):
-        raise Diverged("the loss", Constant(9)(5), 0.1, [0], None)
+        raise DivergedError("the loss", Constant(9)(5), 0.1, [0], None)
 
 
 def test_a_job_that_diverges_is_named_in_one_sentence(tmp_path):

@@ -20,11 +20,11 @@ EXPERIMENT = Imagenet()
 RUN = """
 import sys, torch
 from pathlib import Path
-from csgmcmc.chain import leave
+from csgmcmc.chain import shutdown_distributed
 from paper.experiments import find_experiments, reproduce
 torch.set_num_threads(1)
 reproduce(find_experiments()["imagenet"], "smoke", Path(sys.argv[1]), data=Path(sys.argv[2]))
-leave()
+shutdown_distributed()
 """
 
 

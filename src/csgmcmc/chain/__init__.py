@@ -1,21 +1,21 @@
 """The only loop, and what it needs to stop anywhere and go on exactly."""
 
-from csgmcmc.chain.config import MismatchError
-from csgmcmc.chain.distributed import Place, leave, place
-from csgmcmc.chain.events import Diverged, Moment
+from csgmcmc.chain.distributed import ProcessLayout, init_distributed, shutdown_distributed
+from csgmcmc.chain.events import StepInfo
 from csgmcmc.chain.loop import Chain
 from csgmcmc.chain.scalars import read_scalars
 from csgmcmc.chain.stack import Stack, stack
+from csgmcmc.errors import DivergedError, SettingsMismatchError
 
 __all__ = [
     "Chain",
-    "Diverged",
-    "MismatchError",
-    "Moment",
-    "Place",
+    "DivergedError",
+    "ProcessLayout",
+    "SettingsMismatchError",
     "Stack",
-    "leave",
-    "place",
+    "StepInfo",
+    "init_distributed",
     "read_scalars",
+    "shutdown_distributed",
     "stack",
 ]

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from csgmcmc.draws.errors import StoreError, StoreWarning, explained
-from csgmcmc.draws.tensors import flush
+from csgmcmc.errors import StoreError, StoreWarning
+from csgmcmc.files import flush, readable_io_errors
 
 
 class Checkpoints:
@@ -27,7 +27,7 @@ class Checkpoints:
         """Keep `state`, which holds tensors and plain values only."""
         folder = self.newest.parent
         aside = self.newest.with_name(f"{self.newest.name}.part")
-        with explained(folder, "writing a checkpoint"):
+        with readable_io_errors(folder, "writing a checkpoint"):
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 _write(state, aside)

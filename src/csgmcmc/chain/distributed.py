@@ -22,21 +22,21 @@ from csgmcmc.chain.stack import Stack
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessLayout:
     """Where this process stands among all: the `replica`-th of `replicas` of the `chain`-th chain.
 
     Attributes:
-        chain: number of this process's chain.
+        chain_id: number of this process's chain.
         chains: number of chains.
-        replica: number of this process among the replicas of its chain.
+        replica_id: number of this process among the replicas of its chain.
         replicas: processes for each chain.
         device: the device of this process.
         mesh: the device mesh of this chain's replicas, to shard a model over; None if alone.
     """
 
-    chain: int = 0
+    chain_id: int = 0
     chains: int = 1
-    replica: int = 0
+    replica_id: int = 0
     replicas: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     mesh: DeviceMesh | None = None
@@ -49,7 +49,7 @@ class Place:
     @property
     def writes(self) -> bool:
         """Whether this process is the one of its chain that keeps draws."""
-        return self.replica == 0
+        return self.replica_id == 0
 
     def data_sampler(self, dataset: Dataset, *, shuffle: bool = True, seed: int = 0) -> Any:
         """A sampler that gives each replica its own part of the data, in an order by `seed`.
@@ -57,7 +57,11 @@ class Place:
         Chains shuffle differently.
         """
         return DistributedSampler(
-            dataset, self.replicas, self.replica, shuffle=shuffle, seed=seed + 1000 * self.chain
+            dataset,
+            self.replicas,
+            self.replica_id,
+            shuffle=shuffle,
+            seed=seed + 1000 * self.chain_id,
         )
 
     def agreed(self, steps: set[int]) -> int | None:
@@ -68,7 +72,7 @@ class Place:
             steps = set.intersection(*gathered)
             if not steps and any(gathered):
                 raise RuntimeError(
-                    f"chain {self.chain} has no checkpoint that all its replicas share, only "
+                    f"chain {self.chain_id} has no checkpoint that all its replicas share, only "
                     f"{gathered}: all processes must see the same folder"
                 )
         return max(steps, default=None)
@@ -80,22 +84,22 @@ class Place:
             dist.all_gather_object(gathered, seed, group=self.group)
             if len(set(gathered)) > 1:
                 raise ValueError(
-                    f"the replicas of chain {self.chain} have different seeds: make the sampler "
+                    f"the replicas of chain {self.chain_id} have different seeds: make the sampler "
                     "with the same seed= in all processes"
                 )
 
 
-def share_gradients(model: nn.Module, place: Place) -> nn.Module:
+def share_gradients(model: nn.Module, layout: ProcessLayout) -> nn.Module:
     """The module whose backward pass averages gradients over the replicas of a chain."""
     sharded = any(hasattr(param, "placements") for param in model.parameters())
-    if place.replicas == 1 or sharded:  # FSDP2 averages by itself
+    if layout.replicas == 1 or sharded:  # FSDP2 averages by itself
         return model
     if isinstance(model, Stack):
         raise ValueError("a stack cannot have replicas: give each process chains of its own")
-    return nn.parallel.DistributedDataParallel(model, process_group=place.group)
+    return nn.parallel.DistributedDataParallel(model, process_group=layout.group)
 
 
-def place(chains: int | None = None) -> Place:
+def init_distributed(chains: int | None = None) -> ProcessLayout:
     """Find this process's place under `torchrun`; alone without it.
 
     Args:
@@ -112,12 +116,12 @@ def place(chains: int | None = None) -> Place:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     if world == 1:
-        return Place(device=device)
+        return ProcessLayout(device=device)
     if not dist.is_initialized():
         _initialise("nccl" if device.type == "cuda" else "gloo")
     mesh = _mesh(device.type, chains, world // chains)
-    chain, replica = mesh.get_local_rank("chain"), mesh.get_local_rank("replica")
-    return Place(chain, chains, replica, world // chains, device, mesh["replica"])
+    chain_id, replica_id = mesh.get_local_rank("chain"), mesh.get_local_rank("replica")
+    return ProcessLayout(chain_id, chains, replica_id, world // chains, device, mesh["replica"])
 
 
 @cache
@@ -126,7 +130,7 @@ def _mesh(device: str, chains: int, replicas: int) -> DeviceMesh:
     return init_device_mesh(device, (chains, replicas), mesh_dim_names=("chain", "replica"))
 
 
-def leave() -> None:
+def shutdown_distributed() -> None:
     """Part from the other processes, at the end of a program that has called `place`.
 
     Python must not end while threads of a process group are alive: now and then they abort it. They

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from csgmcmc.schedules import Tick
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Moment:
+class StepInfo:
     """What callbacks get: the step that was just taken.
 
     Attributes:
@@ -30,33 +29,10 @@ class Moment:
     temperature: float
 
 
-Callback = Callable[[Moment], object]
+Callback = Callable[[StepInfo], object]
 
 
-class Diverged(RuntimeError):  # noqa: N818  (it is what users look for)
-    """The loss or a weight is no longer finite.
-
-    Attributes:
-        tick: where in the run.
-        lr: step size at that step.
-        chains: numbers of the chains that diverged.
-    """
-
-    def __init__(
-        self, what: str, tick: Tick, lr: float, chains: list[int], checkpoint: Path | None
-    ) -> None:
-        self.tick, self.lr, self.chains = tick, lr, chains
-        which = f"chain {', '.join(map(str, chains))}"
-        good = f" The last good checkpoint is {checkpoint}." if checkpoint else ""
-        super().__init__(
-            f"{which} diverged: {what} is not finite at step {tick.step} (cycle {tick.cycle}, "
-            f"{tick.stage}, lr {lr:.3g}). Lower lr, or give clip=, and start again; if it happens "
-            "in exploration, a lower exploration_temperature may do. "
-            f"All draws kept so far can be read.{good}"
-        )
-
-
-def as_row(moment: Moment, draws: int) -> dict[str, Any]:
+def as_row(moment: StepInfo, draws: int) -> dict[str, Any]:
     """A moment as a line of the log."""
     tick = moment.tick
     return {

@@ -14,20 +14,26 @@ from torch.utils import _pytree as pytree
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.clipping import clip_gradients
-from csgmcmc.chain.config import check_same, describe_loader, describe_sampler, describe_tensors
-from csgmcmc.chain.distributed import Place, share_gradients
-from csgmcmc.chain.events import Callback, Diverged, Moment, as_row
-from csgmcmc.chain.feed import Feed
+from csgmcmc.chain.distributed import ProcessLayout, share_gradients
+from csgmcmc.chain.events import Callback, StepInfo, as_row
+from csgmcmc.chain.fingerprint import (
+    check_same,
+    describe_loader,
+    describe_sampler,
+    describe_tensors,
+)
 from csgmcmc.chain.parameters import trained_parameters
 from csgmcmc.chain.progress import Display
-from csgmcmc.chain.randomness import Generator, random_state, restore_random_state
+from csgmcmc.chain.resumable_batches import ResumableBatches
 from csgmcmc.chain.scalars import ScalarLog
 from csgmcmc.chain.stack import Stack
 from csgmcmc.chain.watch import Watch
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
-from csgmcmc.samplers.noise import local
+from csgmcmc.errors import DivergedError
+from csgmcmc.randomness import Generator, random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.shards import local_shard
 
 Loss = Callable[..., Tensor]
 
@@ -45,7 +51,7 @@ class Chain:
         sampler: a sampler over the model's parameters, or any torch optimizer.
         schedule: how much of lr and temperature each step uses, and which draws are kept.
         draws: where to keep them; in memory by default.
-        chain: number of the chain (of the first, for a stack); by default the sampler's.
+        chain_id: number of the chain (of the first, for a stack); by default the sampler's.
         device: where batches are moved to; the model is left where it is.
         accumulate: batches for each step, whose gradients are averaged; `steps` counts steps.
         clip: bound of the gradient's norm, for each chain of a stack by itself. Clipped gradients
@@ -53,15 +59,16 @@ class Chain:
             exploration; see whether it still acts while sampling.
         autocast: dtype of automatic mixed precision, e.g. `torch.bfloat16`.
         compile: evaluate the loss with `torch.compile`.
-        on_step: functions called with a `Moment` after each step.
+        on_step: functions called with a `StepInfo` after each step.
         on_draw: functions called after each draw that was kept.
         on_cycle_end: functions called after the last step of each cycle.
         checkpoint_every: steps between checkpoints; by default a hundredth of the run. Draws that
             are rare, fewer than one in a hundred steps, are each followed by one too.
         checkpoints: folder for checkpoints and the log; by default inside the draw store. In
             memory without this there are none.
-        place: where this process stands under `torchrun`; see `csgmcmc.place`. With replicas, the
-            gradients are averaged over them (DDP), unless the model is sharded already (FSDP2).
+        layout: where this process stands under `torchrun`; see
+            `csgmcmc.init_distributed`. With replicas, the gradients are averaged over them (DDP),
+            unless the model is sharded already (FSDP2).
         generators: generators that the data's transforms draw from, besides the global ones, so
             that they are saved with the chain.
         watch: warn where lr is unstable, or where the noise is lost in that of the minibatches.
@@ -77,7 +84,7 @@ class Chain:
         schedule: Schedule,
         draws: Draws | None = None,
         *,
-        chain: int | None = None,
+        chain_id: int | None = None,
         device: torch.device | str | None = None,
         accumulate: int = 1,
         clip: float | None = None,
@@ -88,7 +95,7 @@ class Chain:
         on_cycle_end: Callback | Sequence[Callback] = (),
         checkpoint_every: int | None = None,
         checkpoints: str | Path | None = None,
-        place: Place | None = None,
+        layout: ProcessLayout | None = None,
         generators: Sequence[Generator] = (),
         watch: bool = True,
         progress: bool = True,
@@ -97,33 +104,34 @@ class Chain:
             raise ValueError("loss and data go together: give both, or neither for a density")
         if clip is not None:
             check_number("clip", clip, above=0)
-        self.place = Place() if place is None else place
+        self.layout = ProcessLayout() if layout is None else layout
         noise = getattr(sampler, "noise", None)
         self.model, self.loss, self.sampler, self.schedule = model, loss, sampler, schedule
         self.data, self.draws = data, MemoryDraws() if draws is None else draws
-        self.number = (noise.chain if noise else 0) if chain is None else chain
-        check_count("chain", self.number, at_least=0)
+        self.chain_id = (noise.chain_id if noise else 0) if chain_id is None else chain_id
+        check_count("chain_id", self.chain_id, at_least=0)
         if noise is not None:
-            if noise.chain != self.number:
+            if noise.chain_id != self.chain_id:
                 raise ValueError(
-                    f"chain={self.number}, but the sampler draws the noise of chain {noise.chain}: "
-                    f"make it with chain={self.number}"
+                    f"chain_id={self.chain_id}, but the sampler draws the noise of chain "
+                    f"{noise.chain_id}: make it with chain_id={self.chain_id}"
                 )
-            self.place.check_same_seed(noise.seed)
-        first = self.place.chain * (model.chains if isinstance(model, Stack) else 1)
-        if self.place.chains > 1 and self.number != first:
+            self.layout.check_same_seed(noise.seed)
+        first = self.layout.chain_id * (model.chains if isinstance(model, Stack) else 1)
+        if self.layout.chains > 1 and self.chain_id != first:
             raise ValueError(
                 f"the first chain of this process is {first}, but the sampler is of chain "
-                f"{self.number}: make it with chain=place.chain (times the chains of a stack)"
+                f"{self.chain_id}: make it with chain_id=layout.chain_id (times the chains of a "
+                "stack)"
             )
         for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
             if "lr" in group:
                 group.setdefault("initial_lr", float(group["lr"]))
         self.accumulate = check_count("accumulate", accumulate, at_least=1)
-        self.clip, self.watch, self.progress = clip, watch, progress and self.place.writes
+        self.clip, self.watch, self.progress = clip, watch, progress and self.layout.writes
         self._device = None if device is None else torch.device(device)
         self._autocast = autocast
-        self._feed = None if data is None else Feed(data, generators)
+        self._feed = None if data is None else ResumableBatches(data, generators)
         self.generators = list(generators) if self._feed is None else self._feed.generators
         self._evaluate = torch.compile(self._losses) if compile else self._losses
         self._callbacks = [_listed(on_step), _listed(on_draw), _listed(on_cycle_end)]
@@ -136,13 +144,13 @@ class Chain:
         self.start_loss: float | None = None  # of the first step, which `Watch` compares with
         self._checkpoints = None
         if self._folder is not None:
-            replica = f"-{self.place.replica}" if self.place.replica else ""
-            name = f"{self.number:04d}{replica}"
+            replica = f"-{self.layout.replica_id}" if self.layout.replica_id else ""
+            name = f"{self.chain_id:04d}{replica}"
             self._checkpoints = Checkpoints(self._folder / "checkpoints", name)
         self._trained = trained_parameters(model, sampler)
         self._loss_shape = (model.chains,) if isinstance(model, Stack) else ()
         self._modes: list[tuple[nn.Module, bool]] = []
-        self._forward = share_gradients(model, self.place)
+        self._forward = share_gradients(model, self.layout)
 
     def run(self, resume: bool = False) -> Draws:
         """Take all steps of the schedule, and return the draws.
@@ -162,13 +170,13 @@ class Chain:
     def _run_from(self, first: int) -> None:
         steps = self.schedule.steps
         log_path = None
-        if self._folder is not None and self.place.writes:
-            log_path = self._folder / "logs" / f"{self.number:04d}.jsonl"
+        if self._folder is not None and self.layout.writes:
+            log_path = self._folder / "logs" / f"{self.chain_id:04d}.jsonl"
         log, log_every = ScalarLog(log_path, first), max(1, steps // 1000)
         cycles = self.schedule.total_cycles
-        display = Display(f"chain {self.number}", steps, cycles, first, self.progress)
+        display = Display(f"chain {self.chain_id}", steps, cycles, first, self.progress)
         watch = Watch(self) if self.watch else None
-        kept = sum(draw.step < first for draw in self.draws.of_chain(self.number))
+        kept = sum(draw.step < first for draw in self.draws.of_chain(self.chain_id))
         if not self.model.training:
             self.model.train()
         self._modes = [(module, module.training) for module in self.model.modules()]
@@ -196,7 +204,7 @@ class Chain:
             "schedule": repr(self.schedule),
             **describe_sampler(self.sampler),
             "model": describe_tensors(self.model.state_dict()),
-            "replicas": self.place.replicas,
+            "replicas": self.layout.replicas,
             "data": None if self._feed is None else describe_loader(self._feed.loader),
             "generators": len(self.generators),
             "accumulate": self.accumulate,
@@ -206,7 +214,7 @@ class Chain:
 
     # One step
 
-    def _step(self, step: int) -> Moment:
+    def _step(self, step: int) -> StepInfo:
         tick = self.schedule.apply(self.sampler, step)
         group = self.sampler.param_groups[0]
         lr, temperature = float(group["lr"]), float(group.get("temperature", 0.0))
@@ -218,7 +226,7 @@ class Chain:
         if self.clip is not None:
             clip_gradients(self.model, self._trained, self.clip)
         self.sampler.step()
-        moment = Moment(self, tick, loss, lr, temperature)
+        moment = StepInfo(self, tick, loss, lr, temperature)
         on_step, on_draw, on_cycle_end = self._callbacks
         self._call(on_step, moment)
         if tick.collect:
@@ -228,7 +236,7 @@ class Chain:
             self._call(on_cycle_end, moment)
         return moment
 
-    def _call(self, callbacks: list[Callback], moment: Moment) -> None:
+    def _call(self, callbacks: list[Callback], moment: StepInfo) -> None:
         for call in callbacks:
             call(moment)
         if callbacks:  # which may have evaluated the model
@@ -295,17 +303,17 @@ class Chain:
         self._check_weights(tick, lr)
         if isinstance(self.model, Stack):
             for offset, tensors in enumerate(self.model.chain_tensors()):
-                self.draws.append(tensors, tick, chain=self.number + offset)
+                self.draws.append(tensors, tick, chain_id=self.chain_id + offset)
             return
         tensors = tensors_of(self.model)  # of a sharded model: all replicas gather it
-        if self.place.writes:
-            self.draws.append(tensors, tick, chain=self.number)
+        if self.layout.writes:
+            self.draws.append(tensors, tick, chain_id=self.chain_id)
 
     def _check_weights(self, tick: Tick, lr: float) -> None:
         """Refuse to keep weights that are not finite."""
         for param in self._trained:
             # A sum costs one pass; only a suspicious one is looked at more closely.
-            weights = local(param.detach())
+            weights = local_shard(param.detach())
             if math.isfinite(weights.sum().item()):
                 continue
             finite = weights.isfinite()
@@ -315,17 +323,17 @@ class Chain:
             if not finite.all():
                 raise self._diverged("a weight", tick, lr, bad)
 
-    def _diverged(self, what: str, tick: Tick, lr: float, offsets: list[int]) -> Diverged:
+    def _diverged(self, what: str, tick: Tick, lr: float, offsets: list[int]) -> DivergedError:
         checkpoint = None
         if self._checkpoints is not None and self._checkpoints.exist():
             checkpoint = self._checkpoints.newest
-        chains = [self.number + offset for offset in offsets]
-        return Diverged(what, tick, lr, chains, checkpoint)
+        chains = [self.chain_id + offset for offset in offsets]
+        return DivergedError(what, tick, lr, chains, checkpoint)
 
     # Begin and resume
 
     def _claim(self) -> None:
-        if isinstance(self.draws, DrawStore) and self.place.writes:
+        if isinstance(self.draws, DrawStore) and self.layout.writes:
             seed = getattr(getattr(self.sampler, "noise", None), "seed", None)
             for chain in self._numbers:
                 self.draws.claim(chain, provenance={"seed": seed, **self.config()})
@@ -334,14 +342,14 @@ class Chain:
     def _numbers(self) -> range:
         """Numbers of the chains that this runs: one, or those of a stack."""
         count = self.model.chains if isinstance(self.model, Stack) else 1
-        return range(self.number, self.number + count)
+        return range(self.chain_id, self.chain_id + count)
 
     def _begin(self, resume: bool) -> int:
-        begun = any(chain in self.draws.chains for chain in self._numbers)
+        begun = any(chain in self.draws.chain_ids for chain in self._numbers)
         if not resume and (begun or (self._checkpoints is not None and self._checkpoints.exist())):
             raise ValueError(
-                f"chain {self.number} has begun already: run(resume=True) goes on with it, another "
-                "chain number or store begins a new one"
+                f"chain {self.chain_id} has begun already: run(resume=True) goes on with it, "
+                "another chain number or store begins a new one"
             )
         self._save(0)
         return 0
@@ -353,7 +361,7 @@ class Chain:
                 "resume needs checkpoints: keep the draws in a DrawStore, or give checkpoints="
             )
         states = {state["step"]: state for state in self._checkpoints.load_all()}
-        step = self.place.agreed(set(states))
+        step = self.layout.agreed(set(states))
         if step is None:
             return None
         state = states[step]
@@ -366,7 +374,7 @@ class Chain:
             )
         with torch.no_grad():
             for name, value in self._tensors().items():
-                local(value).copy_(state["model"][name])
+                local_shard(value).copy_(state["model"][name])
         self.sampler.load_state_dict(state["sampler"])
         if self._feed is not None:
             self._feed.load_state_dict(state["feed"])
@@ -391,7 +399,9 @@ class Chain:
             "random": random_state(self.generators),
             "start_loss": self.start_loss,
         }
-        self._checkpoints.save(pytree.tree_map_only(Tensor, lambda x: local(x.detach()), state))
+        self._checkpoints.save(
+            pytree.tree_map_only(Tensor, lambda x: local_shard(x.detach()), state)
+        )
 
 
 def _listed(callbacks: Callback | Sequence[Callback]) -> list[Callback]:

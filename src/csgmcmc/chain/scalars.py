@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from csgmcmc.draws.tensors import write_aside
+from csgmcmc.files import atomic_write
 
 
 class ScalarLog:
@@ -27,7 +27,7 @@ class ScalarLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [row for row in _rows(path) if row["step"] < first_step]
         text = "".join(json.dumps(row) + "\n" for row in kept)
-        write_aside(path, lambda aside: aside.write_text(text))
+        atomic_write(path, lambda aside: aside.write_text(text))
         self._file = path.open("a")
         self._board = _tensorboard(path.with_suffix(""), first_step)
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from csgmcmc.chain.events import Moment
+from csgmcmc.chain.events import StepInfo
 from csgmcmc.chain.stack import Stack
+from csgmcmc.errors import SamplingWarning
 from csgmcmc.samplers import SGNHT, Sampler
 from csgmcmc.samplers.base import Group
-from csgmcmc.samplers.noise import local
+from csgmcmc.shards import local_shard
 
 if TYPE_CHECKING:
     from csgmcmc.chain.loop import Chain
@@ -41,10 +42,6 @@ CHANGES, CHANGES_OF_A_JUMP = 5.0, 20.0
 FIRST_CHANGES = 20  # whose median is the usual one, and is followed slowly from there
 
 
-class SamplingWarning(UserWarning):
-    """A chain runs, but what it draws may not be what was asked for."""
-
-
 class Watch:
     """Looks at every step of a run, and warns at most once of each thing.
 
@@ -53,7 +50,7 @@ class Watch:
     """
 
     def __init__(self, chain: "Chain") -> None:
-        self._number, self._speaks = chain.number, chain.place.writes
+        self._number, self._speaks = chain.chain_id, chain.layout.writes
         self._watches: list[_LossWatch | _NoiseWatch] = []
         if chain.data is not None:  # a density has no minibatches, and may begin at its mode
             self._watches.append(_LossWatch(chain))
@@ -63,7 +60,7 @@ class Watch:
             if enough and isinstance(sampler, Sampler) and not isinstance(sampler, SGNHT):
                 self._watches.append(_NoiseWatch(chain, sampler))
 
-    def look(self, moment: Moment) -> None:
+    def look(self, moment: StepInfo) -> None:
         """Called after each step, while its gradients are still there."""
         for watch in self._watches:
             found = watch.look(moment)
@@ -94,7 +91,7 @@ class _LossWatch:
         self._changes: list[float] = []
         self._cycle, self._high, self._jump = -1, 0, ""
 
-    def look(self, moment: Moment) -> list[str] | None:
+    def look(self, moment: StepInfo) -> list[str] | None:
         """What to warn of, once there is something."""
         tick, loss = moment.tick, moment.loss
         if self._cycle < 0:
@@ -118,7 +115,7 @@ class _LossWatch:
             self._high -= 1
         return self._judge_end() if tick.step == self._last_step else None
 
-    def _begin(self, moment: Moment) -> None:
+    def _begin(self, moment: StepInfo) -> None:
         if self._chain.start_loss is None:  # else the run goes on, with weights that are trained
             self._chain.start_loss = moment.loss
         self._start, self._cycle = self._chain.start_loss, moment.tick.cycle
@@ -158,7 +155,7 @@ class _NoiseWatch:
 
     def __init__(self, chain: "Chain", sampler: Sampler) -> None:
         self._chain, self._sampler = chain, sampler
-        size = sum(local(param).numel() for param in chain.model.parameters())
+        size = sum(local_shard(param).numel() for param in chain.model.parameters())
         self._stride = max(1, -(-size // MOST_WEIGHTS))
         # The first half of a stage, so that the warning comes while there is time.
         self._span = max(_sampling_steps(chain) // 2, FEWEST_STEPS)
@@ -169,7 +166,7 @@ class _NoiseWatch:
         self._clipped: list[bool] = []
         self._temperature = 0.0
 
-    def look(self, moment: Moment) -> list[str] | None:
+    def look(self, moment: StepInfo) -> list[str] | None:
         """What to warn of, once it is known."""
         if moment.tick.stage != "sample":
             return None
@@ -184,7 +181,7 @@ class _NoiseWatch:
         return self._verdict() if self._seen >= self._span else None
 
     @torch.no_grad()
-    def _take(self, moment: Moment) -> None:
+    def _take(self, moment: StepInfo) -> None:
         noisy = [
             (group, param)
             for group in self._sampler.param_groups
@@ -216,7 +213,7 @@ class _NoiseWatch:
 
     def _some(self, tensor: Tensor) -> Tensor:
         """Some of the numbers of a tensor, as a copy in single precision."""
-        some = local(tensor).reshape(-1)[:: self._stride]
+        some = local_shard(tensor).reshape(-1)[:: self._stride]
         return some.to(torch.float32, copy=True)
 
     def _verdict(self) -> list[str]:
@@ -272,7 +269,9 @@ def _norm(chain: "Chain") -> float:
     Of a sharded model it is that of this process's part, which `clip` does not bound: nothing is
     said of it.
     """
-    gradients = [local(param.grad) for param in chain.model.parameters() if param.grad is not None]
+    gradients = [
+        local_shard(param.grad) for param in chain.model.parameters() if param.grad is not None
+    ]
     if isinstance(chain.model, Stack):
         squares = [
             gradient.reshape(chain.model.chains, -1).square().sum(1) for gradient in gradients

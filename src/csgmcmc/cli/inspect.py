@@ -8,7 +8,8 @@ import typer
 from rich.console import Console
 
 from csgmcmc.cli.messages import fail
-from csgmcmc.draws import DrawStore, StoreError, StoreWarning
+from csgmcmc.draws import DrawStore
+from csgmcmc.errors import StoreError, StoreWarning
 from csgmcmc.report import store as store_report
 
 

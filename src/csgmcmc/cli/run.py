@@ -11,14 +11,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from csgmcmc.chain import Diverged, MismatchError, leave
+from csgmcmc.chain import shutdown_distributed
 from csgmcmc.cli.messages import fail, is_own, warnings_in_one_line
 from csgmcmc.cli.sampling import Sampled, chain_like, check, count_chains, sample, seed_of
 from csgmcmc.cli.scores import judge
-from csgmcmc.draws import DrawStore, StoreError
-from csgmcmc.draws.claim import ClaimedError
-from csgmcmc.draws.errors import explained
-from csgmcmc.draws.tensors import write_aside
+from csgmcmc.draws import DrawStore
+from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError, StoreError
+from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.posterior import Posterior
 from csgmcmc.recipe import Recipe, read_values
 from csgmcmc.report.run import NAME, Record, overview, read_record
@@ -69,7 +68,7 @@ def run(
         "epochs": epochs,
         "cycles": cycles,
         "exploration": exploration,
-        "samples_per_cycle": draws,
+        "draws_per_cycle": draws,
         "seed": seed,
     }
     given = {name: value for name, value in values.items() if value is not None}
@@ -94,7 +93,7 @@ def run(
         else:
             with warnings_in_one_line(), _timed(record, out, writes=speaks):
                 done = sample(make, task, recipe, out, total, resume=resume)
-            leave()
+            shutdown_distributed()
             if speaks:
                 record |= _judge(done, recipe, out, wanted=report is not False)
                 record["chains"] = max(total, record["chains"])
@@ -103,9 +102,9 @@ def run(
         if speaks:
             typer.echo("csgmcmc: stopped; the same command goes on where it was", err=True)
         raise typer.Exit(130) from None
-    except MismatchError as error:
+    except SettingsMismatchError as error:
         raise fail(f"{error}: take another --out, or delete {out}") from error
-    except (Diverged, StoreError, ClaimedError) as error:
+    except (DivergedError, StoreError, LockedError) as error:
         raise fail(str(error)) from error
     except ValueError as error:
         if not is_own(error):
@@ -129,7 +128,7 @@ def _settle(make: MakeTask, config: Path | None, given: dict[str, Any]) -> tuple
     seed = said.get("seed", Recipe.seed)
     task = make_task(make, seed if isinstance(seed, int) else 0)
     recipe = Recipe.load(config, task.recipe) if config else task.recipe
-    recipe = recipe.but(**given)
+    recipe = recipe.replace(**given)
     if seed_of(recipe) != seed:  # which the script says itself
         task = make_task(make, seed_of(recipe))
     return task, recipe
@@ -149,9 +148,9 @@ def _keep_recipe(recipe: Recipe, out: Path, *, resume: bool) -> None:
     if not path.exists():
         if (out / "store.json").exists():
             raise ValueError(f"{out} holds draws that csgmcmc run has not made: take another --out")
-        with explained(out, "writing the recipe"):
+        with readable_io_errors(out, "writing the recipe"):
             out.mkdir(parents=True, exist_ok=True)
-            write_aside(path, recipe.save)
+            atomic_write(path, recipe.save)
         return
     before = read_values(path)
     others = [
@@ -186,9 +185,9 @@ def _timed(record: dict[str, Any], out: Path, *, writes: bool) -> Iterator[None]
 
 
 def _write(path: Path, record: Record) -> None:
-    with explained(path.parent, f"writing {path.name}"):
+    with readable_io_errors(path.parent, f"writing {path.name}"):
         text = json.dumps(record, indent=1) + "\n"
-        write_aside(path, lambda aside: aside.write_text(text))
+        atomic_write(path, lambda aside: aside.write_text(text))
 
 
 def _judge(done: Sampled, recipe: Recipe, out: Path, *, wanted: bool) -> dict[str, Any]:
@@ -196,7 +195,7 @@ def _judge(done: Sampled, recipe: Recipe, out: Path, *, wanted: bool) -> dict[st
     draws, task = DrawStore(out), done.task
     found: dict[str, Any] = {
         "draws": len(draws),
-        "cycles": len({(draw.chain, draw.cycle) for draw in draws}),
+        "cycles": len({(draw.chain_id, draw.cycle) for draw in draws}),
     }
     for name in ("average", "draw", "check"):
         found[name] = None

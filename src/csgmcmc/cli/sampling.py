@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 from csgmcmc.arguments import check_count
-from csgmcmc.chain import Chain, Place, place
+from csgmcmc.chain import Chain, ProcessLayout, init_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.store import keep_trainable
 from csgmcmc.recipe import Recipe, batches_of, size_of
@@ -59,10 +59,10 @@ def sample(
     """Run this process's chains, one after another; what is returned is of the first."""
     world = _variable("WORLD_SIZE", 1)
     if chains < world:  # several processes for each chain
-        here = place(chains)
-        numbers = [here.chain]
+        here = init_distributed(chains)
+        numbers = [here.chain_id]
     else:  # each chain is alone in its process, and needs no mesh
-        here = replace(place(), chain=0, mesh=None)
+        here = replace(init_distributed(), chain_id=0, mesh=None)
         numbers = range(_variable("RANK", 0), chains, world)
 
     def started(number: int) -> Task:
@@ -72,14 +72,16 @@ def sample(
     ready = [started(number) for number in numbers[:2]]
     sampled: list[Sampled] = []
     for index, number in enumerate(numbers):
-        where = replace(here, chain=number, chains=chains)
+        where = replace(here, chain_id=number, chains=chains)
         sampled = [*sampled, _sample_one(ready.pop(0), recipe, out, where, resume=resume)][:1]
         ready += [started(later) for later in numbers[index + 2 : index + 3]]
     return sampled[0]
 
 
-def _sample_one(task: Task, recipe: Recipe, out: Path, here: Place, *, resume: bool) -> Sampled:
-    seed = seed_of(recipe) + APART * here.chain
+def _sample_one(
+    task: Task, recipe: Recipe, out: Path, here: ProcessLayout, *, resume: bool
+) -> Sampled:
+    seed = seed_of(recipe) + APART * here.chain_id
     device = _device_of(task.model, here)
     task.model.to(device)
     frozen = any(not param.requires_grad for param in task.model.parameters())
@@ -91,16 +93,16 @@ def _sample_one(task: Task, recipe: Recipe, out: Path, here: Place, *, resume: b
         divided(task.data, here, seed_of(recipe)),
         store,
         num_data=_size(task),
-        place=here,
+        layout=here,
         **options,
     )
-    if here.chain > 0:  # else all chains would go through the data in the same order
+    if here.chain_id > 0:  # else all chains would go through the data in the same order
         for generator in chain.generators:
             if isinstance(generator, torch.Generator):
                 generator.manual_seed(seed + RUNNING)
     gone = is_finished(store, chain) and not (out / "checkpoints").exists()
     if not gone:
-        with seeded(seed + RUNNING + here.replica):
+        with seeded(seed + RUNNING + here.replica_id):
             chain.run(resume=resume)
     state = None if gone else chain.sampler.state_dict()
     return Sampled(task, chain.schedule, state, here.replicas)
@@ -108,7 +110,7 @@ def _sample_one(task: Task, recipe: Recipe, out: Path, here: Place, *, resume: b
 
 def is_finished(store: DrawStore, chain: Chain) -> bool:
     """Whether a chain has all its draws; the last is that of the last step."""
-    return len(store.of_chain(chain.number)) == chain.schedule.total_draws
+    return len(store.of_chain(chain.chain_id)) == chain.schedule.total_draws
 
 
 def seed_of(recipe: Recipe) -> int:
@@ -142,13 +144,13 @@ def _size(task: Task) -> float:
     return size_of(task.data) if task.num_data is None else task.num_data
 
 
-def _device_of(model: nn.Module, here: Place) -> torch.device:
+def _device_of(model: nn.Module, here: ProcessLayout) -> torch.device:
     """The process's own, unless the script has put the model elsewhere."""
     device = next((param.device for param in model.parameters()), here.device)
     return here.device if device.type == "cpu" else device
 
 
-def divided(data: Any, here: Place, seed: int) -> Any:
+def divided(data: Any, here: ProcessLayout, seed: int) -> Any:
     """The loader that gives each replica of a chain its own part of the data."""
     sampler = getattr(data, "sampler", None)
     if here.replicas == 1 or isinstance(sampler, DistributedSampler):
@@ -158,8 +160,8 @@ def divided(data: Any, here: Place, seed: int) -> Any:
     if not plain or not (shuffle or isinstance(sampler, SequentialSampler)):
         raise ValueError(
             f"data cannot be divided among {here.replicas} processes: give a DataLoader that "
-            "shuffles or does not, one whose sampler is csgmcmc.place(...).data_sampler(data set), "
-            "or as many chains as processes"
+            "shuffles or does not, one whose sampler is "
+            "csgmcmc.init_distributed(...).data_sampler(data set), or as many chains as processes"
         )
     names = (
         *("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout"),

@@ -48,7 +48,7 @@ def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Score
             "error": 1 - diagnostics.accuracy(forecasts[counts], labels[counts]),
             "ECE": diagnostics.calibration_error(forecasts[counts], labels[counts], binning="mass"),
         }
-        for forecasts in (predictive.forecasts(), *predictive.member_forecasts())
+        for forecasts in (predictive.probs_numpy(), *predictive.member_probs_numpy())
     )
     return average, {name: _mean([draw[name] for draw in draws]) for name in average}
 

@@ -18,9 +18,10 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from csgmcmc.arguments import check_count
-from csgmcmc.chain import Chain, Diverged, Moment
+from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.demo.data import Digits, digits, letters
 from csgmcmc.diagnostics import accuracy, auroc, calibration_error, negative_log_likelihood
+from csgmcmc.errors import DivergedError
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC, SGLD
 from csgmcmc.schedules import Cyclical, Schedule
@@ -82,7 +83,7 @@ class DigitsDemo:
             self.steps,
             cycles=method.cycles,
             exploration=self.exploration,
-            samples_per_cycle=method.draws_per_cycle,
+            draws_per_cycle=method.draws_per_cycle,
         )
 
 
@@ -142,7 +143,7 @@ def sample(
 ) -> Posterior:
     """Run one method, and return what its draws say."""
 
-    def report(moment: Moment) -> None:
+    def report(moment: StepInfo) -> None:
         if on_progress and (moment.tick.step + 1) % 100 == 0:
             on_progress(moment.tick.step + 1)
 
@@ -154,7 +155,7 @@ def score(demo: DigitsDemo, method: Method, seed: int, posterior: Posterior) -> 
     """Test the averaged prediction, and its entropy on letters."""
     tested = _predict(posterior, demo.data.test)
     outside = posterior.predict(letters())
-    probabilities, labels = tested.forecasts(), tested.labels()
+    probabilities, labels = tested.probs_numpy(), tested.labels()
     return DigitsScore(
         method=method.name,
         seed=seed,
@@ -186,9 +187,9 @@ def validation_nll(demo: DigitsDemo, method: Method) -> float:
     for seed in demo.seed_numbers:
         try:
             predictive = _predict(sample(demo, method, seed), demo.data.validation)
-        except Diverged:
+        except DivergedError:
             return float("inf")
-        losses.append(negative_log_likelihood(predictive.forecasts(), predictive.labels()))
+        losses.append(negative_log_likelihood(predictive.probs_numpy(), predictive.labels()))
     return float(np.mean(losses))
 
 

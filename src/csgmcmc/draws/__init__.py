@@ -3,21 +3,15 @@
 import sys
 
 from csgmcmc.discovery import subclasses_in
-from csgmcmc.draws.base import AnotherDrawError, Draw, Draws
-from csgmcmc.draws.claim import ClaimedError
-from csgmcmc.draws.errors import StoreError, StoreWarning
+from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.memory import MemoryDraws
 from csgmcmc.draws.store import DrawStore, keep_trainable
 
 __all__ = [
-    "AnotherDrawError",
-    "ClaimedError",
     "Draw",
     "DrawStore",
     "Draws",
     "MemoryDraws",
-    "StoreError",
-    "StoreWarning",
     "discover",
     "keep_trainable",
 ]

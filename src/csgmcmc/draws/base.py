@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count
 from csgmcmc.schedules import Stage, Tick
+from csgmcmc.shards import whole_tensor
 
 Tensors = Mapping[str, Tensor]
 """Parameters and buffers by name, as in a module's `state_dict`."""
@@ -20,14 +21,14 @@ class Draw:
     """One kept set of weights: where in the run it is from, and how to get at it.
 
     Attributes:
-        chain: number of the chain.
+        chain_id: number of the chain.
         step: the step after which it was taken.
         cycle: cycle of that step.
         stage: stage of that step.
         log_likelihood: of the whole data set under these weights, where known.
     """
 
-    chain: int
+    chain_id: int
     step: int
     cycle: int
     stage: Stage
@@ -55,26 +56,26 @@ class Draws(ABC, Sequence[Draw]):
         model: nn.Module | Tensors,
         tick: Tick,
         *,
-        chain: int = 0,
+        chain_id: int = 0,
         log_likelihood: float | None = None,
     ) -> None:
         """Keep the parameters and buffers of `model` as the draw of `tick`."""
-        check_count("chain", chain, at_least=0)
-        self._append(tensors_of(model), tick, chain, log_likelihood)
+        check_count("chain_id", chain_id, at_least=0)
+        self._append(tensors_of(model), tick, chain_id, log_likelihood)
 
     @abstractmethod
     def _append(
-        self, tensors: dict[str, Tensor], tick: Tick, chain: int, log_likelihood: float | None
+        self, tensors: dict[str, Tensor], tick: Tick, chain_id: int, log_likelihood: float | None
     ) -> None: ...
 
     def set_log_likelihood(self, draw: Draw, value: float) -> None:
         """Keep the log-likelihood of the whole data set under `draw`, in place of any before."""
-        if (draw.chain, draw.step) not in {(held.chain, held.step) for held in self._all()}:
-            raise ValueError(f"there is no draw of chain {draw.chain} at step {draw.step} here")
-        self._set_log_likelihood(draw.chain, draw.step, float(value))
+        if (draw.chain_id, draw.step) not in {(held.chain_id, held.step) for held in self._all()}:
+            raise ValueError(f"there is no draw of chain {draw.chain_id} at step {draw.step} here")
+        self._set_log_likelihood(draw.chain_id, draw.step, float(value))
 
     @abstractmethod
-    def _set_log_likelihood(self, chain: int, step: int, value: float) -> None: ...
+    def _set_log_likelihood(self, chain_id: int, step: int, value: float) -> None: ...
 
     @abstractmethod
     def _all(self) -> list[Draw]:
@@ -82,16 +83,16 @@ class Draws(ABC, Sequence[Draw]):
 
     def ordered(self) -> list[Draw]:
         """Every draw, by chain and step."""
-        return sorted(self._all(), key=attrgetter("chain", "step"))
+        return sorted(self._all(), key=attrgetter("chain_id", "step"))
 
-    def of_chain(self, chain: int) -> list[Draw]:
+    def of_chain(self, chain_id: int) -> list[Draw]:
         """The draws of one chain, by step."""
-        return [draw for draw in self.ordered() if draw.chain == chain]
+        return [draw for draw in self.ordered() if draw.chain_id == chain_id]
 
     @property
-    def chains(self) -> list[int]:
+    def chain_ids(self) -> list[int]:
         """Numbers of the chains that have draws."""
-        return sorted({draw.chain for draw in self._all()})
+        return sorted({draw.chain_id for draw in self._all()})
 
     def __len__(self) -> int:
         return len(self._all())
@@ -107,16 +108,6 @@ class Draws(ABC, Sequence[Draw]):
         return self.ordered()[index]
 
 
-class AnotherDrawError(ValueError):
-    """A draw of the same chain and step is there already, and differs."""
-
-    def __init__(self, chain: int, step: int) -> None:
-        super().__init__(
-            f"chain {chain} already has another draw at step {step}: a run that does not go on "
-            "exactly from where these draws are needs a chain number or a store of its own"
-        )
-
-
 def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
     """Parameters and buffers by name, detached; refuses what is not a tensor."""
     state = model.state_dict() if isinstance(model, nn.Module) else model
@@ -126,9 +117,4 @@ def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
                 f"a draw holds tensors, but {name!r} of the model's state_dict is a "
                 f"{type(value).__name__}"
             )
-    return {name: _whole(value.detach()) for name, value in state.items()}
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    """A tensor that is sharded over processes (a DTensor), gathered: all of them must ask."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor  # pyright: ignore[reportAttributeAccessIssue]
+    return {name: whole_tensor(value.detach()) for name, value in state.items()}

@@ -5,7 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from csgmcmc.draws.base import AnotherDrawError, Draw, Draws
+from csgmcmc.draws.base import Draw, Draws
+from csgmcmc.errors import DrawConflictError
 from csgmcmc.schedules import Tick
 
 
@@ -16,20 +17,20 @@ class MemoryDraws(Draws):
         self._draws: dict[tuple[int, int], Draw] = {}
 
     def _append(
-        self, tensors: dict[str, Tensor], tick: Tick, chain: int, log_likelihood: float | None
+        self, tensors: dict[str, Tensor], tick: Tick, chain_id: int, log_likelihood: float | None
     ) -> None:
-        held = self._draws.get((chain, tick.step))
+        held = self._draws.get((chain_id, tick.step))
         if held is not None:
             if not _equal(held.tensors(), tensors):
-                raise AnotherDrawError(chain, tick.step)
+                raise DrawConflictError(chain_id, tick.step)
             return
         copies = {name: tensor.clone() for name, tensor in tensors.items()}
-        self._draws[chain, tick.step] = Draw(
-            chain, tick.step, tick.cycle, tick.stage, log_likelihood, lambda: dict(copies)
+        self._draws[chain_id, tick.step] = Draw(
+            chain_id, tick.step, tick.cycle, tick.stage, log_likelihood, lambda: dict(copies)
         )
 
-    def _set_log_likelihood(self, chain: int, step: int, value: float) -> None:
-        self._draws[chain, step] = replace(self._draws[chain, step], log_likelihood=value)
+    def _set_log_likelihood(self, chain_id: int, step: int, value: float) -> None:
+        self._draws[chain_id, step] = replace(self._draws[chain_id, step], log_likelihood=value)
 
     def _all(self) -> list[Draw]:
         return list(self._draws.values())

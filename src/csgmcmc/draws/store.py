@@ -27,18 +27,17 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
-from csgmcmc.draws.base import AnotherDrawError, Draw, Draws
-from csgmcmc.draws.claim import claim, is_claimed
-from csgmcmc.draws.errors import StoreError, StoreWarning, explained
+from csgmcmc.draws.base import Draw, Draws
+from csgmcmc.draws.lock import claim, is_claimed
 from csgmcmc.draws.manifest import append_line, read_lines
 from csgmcmc.draws.tensors import (
     checksum,
-    flush,
     for_disk,
     read_tensors,
-    write_aside,
     write_tensors,
 )
+from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
+from csgmcmc.files import atomic_write, flush, readable_io_errors
 from csgmcmc.schedules import Tick
 
 FORMAT = 1
@@ -132,25 +131,25 @@ class DrawStore(Draws):
         if any(record["base"] for record in records) and not self._base_file.exists():
             self.problems.append(f"{self._base_file.name}: missing, draws cannot be read")
         for name in sorted(sizes.keys() - {record["draw"] for record in records}):
-            if not any(name.startswith(f"{chain:04d}-") for chain in busy):
+            if not any(name.startswith(f"{chain_id:04d}-") for chain_id in busy):
                 self.problems.append(f"draws/{name}: not in a manifest, ignored")
 
-    def _enter(self, chain: int, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _enter(self, chain_id: int, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Take in a manifest's lines but for the draws', which are returned."""
         records: list[dict[str, Any]] = []
         for line in lines:
             if "draw" in line:
                 records.append(line)
             elif "likelihood_of" in line:
-                self._log_likelihoods[chain, line["likelihood_of"]] = line["log_likelihood"]
+                self._log_likelihoods[chain_id, line["likelihood_of"]] = line["log_likelihood"]
             else:
-                self._headers[chain] = line
+                self._headers[chain_id] = line
         return records
 
     def _all(self) -> list[Draw]:
         return [
             Draw(
-                chain=record["chain"],
+                chain_id=record["chain"],
                 step=record["step"],
                 cycle=record["cycle"],
                 stage=record["stage"],
@@ -224,12 +223,12 @@ class DrawStore(Draws):
 
     # Writing
 
-    def claim(self, chain: int, provenance: dict[str, Any] | None = None) -> None:
+    def claim(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Become the one writer of `chain`; an error if another process is.
 
         `provenance` is that of this chain, besides what the store was given for all.
         """
-        if chain in self._claims:
+        if chain_id in self._claims:
             return
         if (self.path / "store.json").exists():
             self._check_format()
@@ -238,33 +237,33 @@ class DrawStore(Draws):
                     f"{self.path} keeps draws in dtype={self._dtype_on_disk}, and was opened with "
                     f"dtype={_named(self._dtype)}: open it with the same"
                 )
-        self._claim(chain, provenance)
+        self._claim(chain_id, provenance)
 
-    def _claim(self, chain: int, provenance: dict[str, Any] | None = None) -> None:
-        with explained(self.path, f"claiming chain {chain}"):
+    def _claim(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
+        with readable_io_errors(self.path, f"claiming chain {chain_id}"):
             self._create()
-            lock = self.path / "chains" / f"{chain:04d}.lock"
-            self._claims[chain] = claim(lock, f"chain {chain} of {self.path}")
+            lock = self.path / "chains" / f"{chain_id:04d}.lock"
+            self._claims[chain_id] = claim(lock, f"chain {chain_id} of {self.path}")
             # Another process may have written this chain since the store was opened.
-            lines, _ = read_lines(self._manifest(chain))
+            lines, _ = read_lines(self._manifest(chain_id))
             sizes = _sizes(self.path / "draws")
-            for line in self._enter(chain, lines):
+            for line in self._enter(chain_id, lines):
                 if sizes.get(line["draw"]) == line["bytes"]:
-                    self._records[chain, line["step"]] = line
-            if chain not in self._headers:
+                    self._records[chain_id, line["step"]] = line
+            if chain_id not in self._headers:
                 made = {**self.provenance, **(provenance or {})}
-                header = {"chain": chain, "provenance": made, "versions": versions()}
-                append_line(self._manifest(chain), header)
+                header = {"chain": chain_id, "provenance": made, "versions": versions()}
+                append_line(self._manifest(chain_id), header)
                 flush(self.path / "chains")
-                self._headers[chain] = header
+                self._headers[chain_id] = header
 
     @contextmanager
     def writing(self, chains: Collection[int]) -> Iterator[None]:
         """Hold the claims of `chains`, to keep log-likelihoods of draws that are there."""
-        new = [chain for chain in chains if chain not in self._claims]
+        new = [chain_id for chain_id in chains if chain_id not in self._claims]
         try:
-            for chain in new:
-                self._claim(chain)
+            for chain_id in new:
+                self._claim(chain_id)
             yield
         finally:
             self._release(new)
@@ -274,9 +273,9 @@ class DrawStore(Draws):
         self._release(list(self._claims))
 
     def _release(self, chains: Collection[int]) -> None:
-        for chain in chains:
-            if chain in self._claims:
-                self._claims.pop(chain).release()
+        for chain_id in chains:
+            if chain_id in self._claims:
+                self._claims.pop(chain_id).release()
 
     def _create(self) -> None:
         for folder in ("chains", "draws"):
@@ -284,30 +283,32 @@ class DrawStore(Draws):
         file = self.path / "store.json"
         if not file.exists():
             text = json.dumps({"format": FORMAT, "dtype": _named(self._dtype)})
-            write_aside(file, lambda aside: aside.write_text(text + "\n"))
+            atomic_write(file, lambda aside: aside.write_text(text + "\n"))
 
-    def _manifest(self, chain: int) -> Path:
-        return self.path / "chains" / f"{chain:04d}.manifest"
+    def _manifest(self, chain_id: int) -> Path:
+        return self.path / "chains" / f"{chain_id:04d}.manifest"
 
     def _append(
-        self, tensors: dict[str, Tensor], tick: Tick, chain: int, log_likelihood: float | None
+        self, tensors: dict[str, Tensor], tick: Tick, chain_id: int, log_likelihood: float | None
     ) -> None:
-        self.claim(chain)
-        with explained(self.path, f"writing the draw of chain {chain}, step {tick.step}"):
+        self.claim(chain_id)
+        with readable_io_errors(
+            self.path, f"writing the draw of chain {chain_id}, step {tick.step}"
+        ):
             kept = for_disk(self._split(tensors), self._dtype)
-            held = self._records.get((chain, tick.step))
+            held = self._records.get((chain_id, tick.step))
             if held is not None:
                 if held["checksum"] != checksum(kept):
-                    raise AnotherDrawError(chain, tick.step)
+                    raise DrawConflictError(chain_id, tick.step)
                 return
-            name = f"{chain:04d}-{tick.step:09d}.safetensors"
+            name = f"{chain_id:04d}-{tick.step:09d}.safetensors"
             file = self.path / "draws" / name
             with ThreadPoolExecutor(1) as aside:  # while the disk writes
                 digest = aside.submit(checksum, kept)
                 write_tensors(file, kept)
             record = {
                 "draw": name,
-                "chain": chain,
+                "chain": chain_id,
                 "step": tick.step,
                 "cycle": tick.cycle,
                 "stage": tick.stage,
@@ -316,14 +317,14 @@ class DrawStore(Draws):
                 "bytes": file.stat().st_size,
                 "checksum": digest.result(),
             }
-            append_line(self._manifest(chain), record)
-            self._records[chain, tick.step] = record
+            append_line(self._manifest(chain_id), record)
+            self._records[chain_id, tick.step] = record
 
-    def _set_log_likelihood(self, chain: int, step: int, value: float) -> None:
-        doing = f"keeping a log-likelihood of chain {chain}, step {step}"
-        with self.writing([chain]), explained(self.path, doing):
-            append_line(self._manifest(chain), {"likelihood_of": step, "log_likelihood": value})
-        self._log_likelihoods[chain, step] = value
+    def _set_log_likelihood(self, chain_id: int, step: int, value: float) -> None:
+        doing = f"keeping a log-likelihood of chain {chain_id}, step {step}"
+        with self.writing([chain_id]), readable_io_errors(self.path, doing):
+            append_line(self._manifest(chain_id), {"likelihood_of": step, "log_likelihood": value})
+        self._log_likelihoods[chain_id, step] = value
 
     def _split(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The part that a draw keeps; the rest goes into the base, or is checked against it."""

@@ -1,18 +1,18 @@
 """Tensors in a file: one safetensors file, written so that it is whole or not there."""
 
-import contextlib
 import json
 import math
 import mmap
-import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+
+from csgmcmc.files import atomic_write
 
 DTYPES = {  # by their names in the safetensors format
     "BOOL": torch.bool,
@@ -38,37 +38,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, overwrite: bool 
     """Write `tensors` aside, flush them to the disk, and only then give them their name."""
     unique, aliases = _without_aliases(tensors)
     metadata = {"aliases": json.dumps(aliases)} if aliases else None
-    write_aside(path, lambda aside: save_file(unique, aside, metadata), overwrite=overwrite)
-
-
-def write_aside(path: Path, write: Callable[[Path], object], *, overwrite: bool = True) -> None:
-    """Let `write` make a file beside `path`; flush it and give it its name, or leave nothing.
-
-    Without `overwrite` a file that is there already, or comes meanwhile, stays.
-    """
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        write(aside)
-        flush(aside)
-        if overwrite:
-            aside.replace(path)
-        else:
-            with contextlib.suppress(FileExistsError):
-                path.hardlink_to(aside)
-        flush(path.parent)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def flush(path: Path) -> None:
-    """Wait until the file, or the folder's list of names, is on the disk."""
-    if os.name == "nt" and path.is_dir():
-        return  # Windows has no such call; it writes names in order
-    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    atomic_write(path, lambda aside: save_file(unique, aside, metadata), overwrite=overwrite)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

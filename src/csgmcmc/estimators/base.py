@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_number
-from csgmcmc.chain import Chain, Diverged, Moment
+from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.draws import MemoryDraws
+from csgmcmc.errors import DivergedError
 from csgmcmc.estimators.batches import Batches
 from csgmcmc.estimators.network import Module, own_module, perceptron
 from csgmcmc.estimators.prior import prior_groups
@@ -54,7 +55,7 @@ class BayesianMLP(BaseEstimator):
         epochs: float | None = None,
         cycles: int = 4,
         exploration: float = 0.5,
-        samples_per_cycle: int = 10,
+        draws_per_cycle: int = 10,
         batch_size: int = 32,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
@@ -69,7 +70,7 @@ class BayesianMLP(BaseEstimator):
         self.epochs = epochs
         self.cycles = cycles
         self.exploration = exploration
-        self.samples_per_cycle = samples_per_cycle
+        self.draws_per_cycle = draws_per_cycle
         self.batch_size = batch_size
         self.random_state = random_state
         self.verbose = verbose
@@ -126,7 +127,7 @@ class BayesianMLP(BaseEstimator):
             epochs=least if self.epochs is None else self.epochs,
             cycles=self.cycles,
             exploration=self.exploration,
-            samples_per_cycle=self.samples_per_cycle,
+            draws_per_cycle=self.draws_per_cycle,
             seed=seed,
         )
         num_data = len(batches.dataset)
@@ -135,7 +136,7 @@ class BayesianMLP(BaseEstimator):
         before_step = self._before_step(model, sampler)
         losses: list[float] = []
 
-        def on_step(moment: Moment) -> None:
+        def on_step(moment: StepInfo) -> None:
             losses.append(moment.loss)
             before_step()
 
@@ -154,7 +155,7 @@ class BayesianMLP(BaseEstimator):
         )
         try:
             chain.run()
-        except Diverged as error:
+        except DivergedError as error:
             raise self._too_large() from error
         epochs = range(0, len(losses), len(batches))
         self.loss_curve_ = [float(np.mean(losses[at : at + len(batches)])) for at in epochs]
@@ -216,7 +217,7 @@ class BayesianMLP(BaseEstimator):
         if "draws_" in state:
             del state["posterior_"]
             state["draws_"] = [
-                (draw.tensors(), draw.chain, draw.step, draw.cycle, draw.stage)
+                (draw.tensors(), draw.chain_id, draw.step, draw.cycle, draw.stage)
                 for draw in self.draws_
             ]
         return state
@@ -227,5 +228,5 @@ class BayesianMLP(BaseEstimator):
             self.draws_ = MemoryDraws()
             for tensors, chain, step, cycle, stage in state["draws_"]:
                 tick = Tick(step, cycle, stage, lr_scale=1.0, temperature_scale=1.0, collect=True)
-                self.draws_.append(tensors, tick, chain=chain)
+                self.draws_.append(tensors, tick, chain_id=chain)
             self.posterior_ = self._make_posterior()

@@ -57,7 +57,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         epochs: how often a fit sees the rows; by default 20 times, and in at least 3000 steps.
         cycles: cycles of the step size; each begins with large steps, to reach another mode.
         exploration: share of a cycle that explores, at temperature 0, before draws are kept.
-        samples_per_cycle: draws kept in each cycle.
+        draws_per_cycle: draws kept in each cycle.
         batch_size: the most rows in a minibatch; where there are fewer rows, all of them are one.
         random_state: seed of start, order and noise, or a `numpy.random.RandomState`. The same
             integer gives the same fit.
@@ -70,7 +70,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         n_features_in_: number of columns of `X`.
         feature_names_in_: their names, where `X` has them.
         scaler_: the `StandardScaler` of the columns.
-        draws_: the draws, of `cycles * samples_per_cycle` networks.
+        draws_: the draws, of `cycles * draws_per_cycle` networks.
         posterior_: the `csgmcmc.Posterior` of them. It takes rows that `scaler_` has transformed.
         module_: the network, with the weights of the last step.
         loss_curve_: mean loss of each epoch.

@@ -225,8 +225,8 @@ def _weights(
         tensors = draw.tensors()
         if not stacked.keys() <= tensors.keys():
             raise ValueError(
-                f"the draw of chain {draw.chain}, step {draw.step} is of another model: it has no "
-                f"{', '.join(sorted(stacked.keys() - tensors.keys()))}"
+                f"the draw of chain {draw.chain_id}, step {draw.step} is of another model: it has "
+                f"no {', '.join(sorted(stacked.keys() - tensors.keys()))}"
             )
         for name in chosen:
             stacked[name].append(_array(tensors[name]))

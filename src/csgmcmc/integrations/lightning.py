@@ -18,12 +18,12 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from csgmcmc.arguments import check_count
-from csgmcmc.chain.config import check_same
-from csgmcmc.chain.randomness import random_state, restore_random_state
+from csgmcmc.chain.fingerprint import check_same
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.integrations.missing import require
 from csgmcmc.integrations.resumable import ResumableLoader
 from csgmcmc.integrations.steps import Steps, check_draws, check_schedule
+from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
 
 require("lightning.pytorch", "lightning")
@@ -58,17 +58,17 @@ class SamplingCallback(Callback):
     Args:
         schedule: how much of lr and temperature each step uses, and which draws are kept.
         draws: where to keep them; in memory by default. Only the first process writes.
-        chain: number of the chain; by default the sampler's.
+        chain_id: number of the chain; by default the sampler's.
     """
 
     def __init__(
-        self, schedule: Schedule, draws: Draws | None = None, *, chain: int | None = None
+        self, schedule: Schedule, draws: Draws | None = None, *, chain_id: int | None = None
     ) -> None:
         check_schedule(schedule)
         self.schedule = schedule
         self.draws = MemoryDraws() if draws is None else draws
         check_draws(self.draws)
-        self.chain = None if chain is None else check_count("chain", chain, at_least=0)
+        self.chain_id = None if chain_id is None else check_count("chain_id", chain_id, at_least=0)
         self._process = os.getpid()
         self._steps: LightningSteps  # made in each run, of its optimizer
         self._config: dict[str, Any] | None = None
@@ -98,7 +98,7 @@ class SamplingCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         sampler = _only_optimizer(trainer)
-        self._steps = LightningSteps(sampler, self.schedule, chain=self.chain)
+        self._steps = LightningSteps(sampler, self.schedule, chain_id=self.chain_id)
         self._config = self._steps.config
         if isinstance(self.draws, MemoryDraws) and os.getpid() != self._process:
             raise ValueError(

@@ -46,10 +46,10 @@ def save_adapters(
         if tensors.keys() != names:
             differ = ", ".join(sorted(tensors.keys() ^ names)[:5])
             raise ValueError(
-                f"the draw of chain {draw.chain}, step {draw.step} is not of this model: they "
+                f"the draw of chain {draw.chain_id}, step {draw.step} is not of this model: they "
                 f"differ in {differ}"
             )
-        path = Path(folder) / f"{draw.chain:04d}-{draw.step:09d}"
+        path = Path(folder) / f"{draw.chain_id:04d}-{draw.step:09d}"
         model.save_pretrained(str(path), selected_adapters=[name], state_dict=tensors)
         written.append(path if name == "default" else path / name)  # where peft puts it
     return written

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch.distributed as dist
 
-from csgmcmc.chain.config import check_same, describe_loader
-from csgmcmc.chain.feed import Feed
-from csgmcmc.chain.randomness import Generator, random_state, restore_random_state
+from csgmcmc.chain.fingerprint import check_same, describe_loader
+from csgmcmc.chain.resumable_batches import ResumableBatches
+from csgmcmc.randomness import Generator, random_state, restore_random_state
 
 
 class ResumableLoader:
@@ -72,7 +72,7 @@ class ResumableLoader:
         restore_random_state(now, self._feed.generators)
 
 
-class _Epochs(Feed):
+class _Epochs(ResumableBatches):
     """Lets go of an epoch with its last batch, so that nobody need go through it again."""
 
     def next(self) -> Any:

@@ -9,11 +9,11 @@ import torch.distributed as dist
 from torch import nn
 
 from csgmcmc.arguments import check_count
-from csgmcmc.chain import Diverged
-from csgmcmc.chain.config import check_same, describe_sampler
-from csgmcmc.draws import AnotherDrawError, Draws, DrawStore
-from csgmcmc.samplers.noise import local
+from csgmcmc.chain.fingerprint import check_same, describe_sampler
+from csgmcmc.draws import Draws, DrawStore
+from csgmcmc.errors import DivergedError, DrawConflictError
 from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.shards import local_shard
 
 NARROW = {torch.float16, torch.bfloat16}
 
@@ -27,7 +27,7 @@ class Steps:
     Args:
         sampler: a sampler, or any torch optimizer.
         schedule: how much of lr and temperature each step uses.
-        chain: number of the chain; by default the sampler's, 0 for an optimizer without noise.
+        chain_id: number of the chain; by default the sampler's, 0 for an optimizer without noise.
     """
 
     # What the package that has the loop calls these, for messages.
@@ -39,17 +39,17 @@ class Steps:
     tells_end: ClassVar[bool] = False
 
     def __init__(
-        self, sampler: torch.optim.Optimizer, schedule: Schedule, *, chain: int | None = None
+        self, sampler: torch.optim.Optimizer, schedule: Schedule, *, chain_id: int | None = None
     ) -> None:
         if not isinstance(sampler, torch.optim.Optimizer):
             raise ValueError(f"sampler must be a sampler or a torch optimizer, got {sampler!r}")
         check_schedule(schedule)
         self.sampler, self.schedule = sampler, schedule
-        self._chain = 0 if chain is None else check_count("chain", chain, at_least=0)
-        if chain not in (None, self.chain):
+        self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
+        if chain_id not in (None, self.chain_id):
             raise ValueError(
-                f"chain={chain}, but the sampler draws the noise of chain {self.chain}: make it "
-                f"with chain={chain}"
+                f"chain_id={chain_id}, but the sampler draws the noise of chain {self.chain_id}: "
+                f"make it with chain_id={chain_id}"
             )
         self.taken = 0
         """How many steps the sampler has taken: the number of the next one."""
@@ -71,9 +71,9 @@ class Steps:
         return None if self._noise is None else self._noise.seed
 
     @property
-    def chain(self) -> int:
+    def chain_id(self) -> int:
         """Number of the chain."""
-        return self._chain if self._noise is None else self._noise.chain
+        return self._chain_id if self._noise is None else self._noise.chain
 
     @property
     def done(self) -> bool:
@@ -126,17 +126,17 @@ class Steps:
             writes: whether this process keeps them.
             replicas: number of processes that train one model.
         """
-        if len(set(_gather((self._seed, self.chain), replicas))) > 1:
+        if len(set(_gather((self._seed, self.chain_id), replicas))) > 1:
             raise ValueError(
                 "the sampler's seed or chain differs between the processes that train one model: "
-                "make it with the same seed= and chain= in all of them"
+                "make it with the same seed= and chain_id= in all of them"
             )
         if writes and self.tells_end:
             self._claim(draws)
-        steps = {draw.step for draw in draws.of_chain(self.chain)} if writes else set()
+        steps = {draw.step for draw in draws.of_chain(self.chain_id)} if writes else set()
         if any(_gather(self.taken == 0 and bool(steps), replicas)):
             raise ValueError(
-                f"chain {self.chain} has begun already: {self.resume} goes on with it, another "
+                f"chain {self.chain_id} has begun already: {self.resume} goes on with it, another "
                 "chain number or store begins a new one"
             )
         self._ahead, self._forked = {step for step in steps if step >= self.taken}, False
@@ -169,8 +169,8 @@ class Steps:
             return
         self._claim(draws)
         try:
-            draws.append(model, tick, chain=self.chain)
-        except AnotherDrawError:
+            draws.append(model, tick, chain_id=self.chain_id)
+        except DrawConflictError:
             if tick.step not in self._ahead:
                 raise
             if not self._forked:  # both ways from the checkpoint on are the chain's
@@ -188,17 +188,17 @@ class Steps:
                 draws.close()
 
     def check_weights(self, tick: Tick) -> None:
-        """Raise `Diverged` if a sampled weight is not finite after the step of `tick`."""
+        """Raise `DivergedError` if a sampled weight is not finite after the step of `tick`."""
         for group in self.sampler.param_groups:
-            if not all(local(param.detach()).isfinite().all() for param in group["params"]):
+            if not all(local_shard(param.detach()).isfinite().all() for param in group["params"]):
                 lr = float(group["initial_lr"]) * tick.lr_scale
-                error = Diverged("a weight", tick, lr, [self.chain], None)
+                error = DivergedError("a weight", tick, lr, [self.chain_id], None)
                 error.add_note(f"clip= is an argument of csgmcmc.Chain: here it is {self.clip}.")
                 raise error
 
     def _claim(self, draws: Draws) -> None:
         if isinstance(draws, DrawStore):
-            draws.claim(self.chain, provenance={"seed": self._seed, **self.config})
+            draws.claim(self.chain_id, provenance={"seed": self._seed, **self.config})
 
     def _params(self) -> Iterator[nn.Parameter]:
         for group in self.sampler.param_groups:

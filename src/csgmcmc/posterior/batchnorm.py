@@ -92,5 +92,5 @@ def refresh_draws(
         draw.load_into(model)
         refresh_batchnorm(model, loader, forward=forward)
         tick = Tick(draw.step, draw.cycle, draw.stage, 0.0, 0.0, collect=True)
-        into.append(model, tick, chain=draw.chain)
+        into.append(model, tick, chain_id=draw.chain)
     return into

@@ -188,7 +188,7 @@ def _check_mixing(
     posterior: "Posterior", probes: Array, numbers: Numbers, advice: Advice
 ) -> Verdict:
     """R-hat and ESS of predictions: of chains where there are several, of cycles, or of halves."""
-    chains = np.array([draw.chain for draw in posterior.draws])
+    chains = np.array([draw.chain_id for draw in posterior.draws])
     what, groups = "chains", chains
     if len(set(chains)) == 1:
         what, groups = "cycles", posterior.cycles
@@ -260,7 +260,7 @@ def _check_classes(
     posterior: "Posterior", predictive: ClassPredictive, numbers: Numbers, advice: Advice
 ) -> tuple[Verdict, Array]:
     """Calibration of the probabilities; also the members' probabilities of the labels."""
-    forecasts, members = predictive.forecasts(), predictive.member_forecasts()
+    forecasts, members = predictive.probs_numpy(), predictive.member_probs_numpy()
     labels = predictive.labels()
     if isinstance(posterior.likelihood, Categorical):
         counts = labels != posterior.likelihood.ignore_index

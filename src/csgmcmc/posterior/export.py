@@ -18,7 +18,7 @@ from torch.func import functional_call, vmap
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from csgmcmc.draws.tensors import write_aside
+from csgmcmc.files import atomic_write
 from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage, Moments, weighted
 from csgmcmc.posterior.batches import moved, tensors_of_tree
 from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
@@ -51,7 +51,7 @@ def export(
     program = _exported(posterior, blank, dynamic_shapes)
     half = posterior._options["autocast"] is not None
     _check_equal(program, inputs, expected, HALF_TOLERANCE if half else TOLERANCE)
-    write_aside(file, lambda aside: _save(program, aside))
+    atomic_write(file, lambda aside: _save(program, aside))
     return program
 
 

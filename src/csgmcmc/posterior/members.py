@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from csgmcmc.draws import Draw
 from csgmcmc.posterior.batches import bytes_of, moved, tensors_of_tree
-from csgmcmc.posterior.sequential import evaluate_perceptron, is_perceptron
+from csgmcmc.posterior.stacked_mlp import evaluate_perceptron, is_perceptron
 
 Forward = Callable[[Callable[..., Any], Any], Any]
 """From a model and inputs to outputs."""
@@ -203,14 +203,14 @@ class Members:
         if tensors.keys() != self._places.keys():
             differ = sorted(tensors.keys() ^ self._places.keys())
             raise ValueError(
-                f"the draw of chain {draw.chain}, step {draw.step} is not of this model: they "
+                f"the draw of chain {draw.chain_id}, step {draw.step} is not of this model: they "
                 f"differ in {', '.join(differ[:5])}"
             )
         for name, tensor in tensors.items():
             place = self._places[name]
             if tensor.shape != place.shape:
                 raise ValueError(
-                    f"{name} has shape {tuple(tensor.shape)} in the draw of chain {draw.chain}, "
+                    f"{name} has shape {tuple(tensor.shape)} in the draw of chain {draw.chain_id}, "
                     f"step {draw.step}, and {tuple(place.shape)} in the model"
                 )
             tensors[name] = tensor.to(place.device, place.dtype)

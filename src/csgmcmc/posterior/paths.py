@@ -73,7 +73,7 @@ def weight_path(
     predictive = path.predict_loader(batches, members=True)
     error = None
     if isinstance(predictive, ClassPredictive):
-        error = (predictive.member_forecasts().argmax(-1) != predictive.labels()).mean(1)
+        error = (predictive.member_probs_numpy().argmax(-1) != predictive.labels()).mean(1)
     return WeightPath(shares, nll, error)
 
 

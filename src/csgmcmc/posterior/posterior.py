@@ -83,7 +83,7 @@ class Posterior:
     @property
     def cycles(self) -> NDArray[np.int64]:
         """Number of the cycle of each draw; cycles of different chains are different cycles."""
-        keys = [(draw.chain, draw.cycle) for draw in self.draws]
+        keys = [(draw.chain_id, draw.cycle) for draw in self.draws]
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return np.array([numbers[key] for key in keys])
 
@@ -153,7 +153,7 @@ class Posterior:
         source = self._source
         with ExitStack() as writing:
             if isinstance(source, DrawStore):  # an error now, rather than after the work
-                writing.enter_context(source.writing({draw.chain for draw in self.draws}))
+                writing.enter_context(source.writing({draw.chain_id for draw in self.draws}))
             for scores in self._scores(loader):
                 totals += scores.sum(1).cpu().numpy()
             if isinstance(source, Draws):

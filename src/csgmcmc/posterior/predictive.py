@@ -65,11 +65,11 @@ class ClassPredictive(Predictive):
 
     # As plain arrays for `csgmcmc.diagnostics`; every pixel or label is a point of its own.
 
-    def forecasts(self) -> NDArray[np.float64]:
+    def probs_numpy(self) -> NDArray[np.float64]:
         """The averaged probabilities, of shape (points, classes)."""
         return self._points(self.probs)
 
-    def member_forecasts(self) -> NDArray[np.float64]:
+    def member_probs_numpy(self) -> NDArray[np.float64]:
         """The probabilities of each draw, of shape (draws, points, classes)."""
         if self.members is None:
             raise ValueError("the members were not kept: predict with members=True")

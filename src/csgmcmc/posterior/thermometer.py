@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from csgmcmc.chain import Chain, Stack
-from csgmcmc.chain.randomness import random_state, restore_random_state
 from csgmcmc.diagnostics import (
     EffectiveNoise,
     Temperature,
@@ -22,6 +21,7 @@ from csgmcmc.diagnostics import (
 )
 from csgmcmc.draws import Draw
 from csgmcmc.posterior.batches import moved
+from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
@@ -189,7 +189,7 @@ class _Origins:
 
     def __init__(self, draws: list[Draw], names: list[str]) -> None:
         self._draws, self._names = draws, names
-        self._one_cycle = len({(draw.chain, draw.cycle) for draw in draws}) == 1
+        self._one_cycle = len({(draw.chain_id, draw.cycle) for draw in draws}) == 1
         self._total = self._sum(draws)
 
     def of(self, draw: Draw) -> Tensors:
@@ -314,7 +314,7 @@ def _batches_of_a_step(chain: Chain) -> float:
     """How many batches of the loader the gradient of one step is the mean of."""
     model = chain.model
     dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
-    return chain.accumulate * chain.place.replicas / dealt
+    return chain.accumulate * chain.layout.replicas / dealt
 
 
 def _size(chain: Chain, param: Tensor) -> int:
@@ -329,7 +329,7 @@ def _prior(group: Group, param: Tensor) -> Tensor:
 
 
 def _cycle(draw: Draw) -> tuple[int, int]:
-    return draw.chain, draw.cycle
+    return draw.chain_id, draw.cycle
 
 
 def _spaced(count: int, most: int) -> list[int]:

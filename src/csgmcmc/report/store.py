@@ -12,7 +12,7 @@ from csgmcmc.draws import DrawStore
 def overview(store: DrawStore, damages: Iterable[str]) -> RenderableType:
     """Chains, cycles, draws, sizes, provenance and integrity of a store."""
     table = Table("chain", "draws", "cycles", "draws a cycle", "steps", title=str(store.path))
-    for chain in store.chains:
+    for chain in store.chain_ids:
         draws = store.of_chain(chain)
         cycles = Counter(draw.cycle for draw in draws)
         each = sorted(set(cycles.values()))

@@ -21,8 +21,9 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
-from csgmcmc.samplers.noise import Noise, local
+from csgmcmc.samplers.noise import Noise
 from csgmcmc.samplers.prior import check_prior, prior_gradient
+from csgmcmc.shards import local_shard
 
 Group = dict[str, Any]
 """A parameter group: `params` and the options by name."""
@@ -39,7 +40,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         options: every option by name, as the default of all groups.
         seed: seed of the noise, an integer; by default a new one, which `sampler.noise.seed` tells.
         generator: draw the seed from this generator instead.
-        chain: number of the chain; chains of one seed draw independent noise.
+        chain_id: number of the chain; chains of one seed draw independent noise.
     """
 
     law_tolerance: float = 0.0
@@ -52,7 +53,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         *,
         seed: int | None,
         generator: torch.Generator | None,
-        chain: int,
+        chain_id: int,
     ) -> None:
         if generator is not None:
             if not isinstance(generator, torch.Generator):
@@ -61,7 +62,7 @@ class Sampler(torch.optim.Optimizer, ABC):
                 raise ValueError(f"give seed or generator, not both: got seed={seed!r}")
             seed = _seed_from(generator)
         super().__init__(params, options)
-        self.noise = Noise(seed, chain)
+        self.noise = Noise(seed, chain_id)
 
     @abstractmethod
     def _update(
@@ -183,11 +184,11 @@ class Sampler(torch.optim.Optimizer, ABC):
             raise ValueError("state_dict has no noise: it was not made by a csgmcmc sampler")
         noise = Noise()
         noise.load_state_dict(state_dict["noise"])
-        if noise.chain != self.noise.chain:
+        if noise.chain_id != self.noise.chain_id:
             raise ValueError(
-                f"state_dict is of chain {noise.chain}, and this sampler is chain "
-                f"{self.noise.chain}: to start another chain from it, make the sampler with "
-                f"chain={noise.chain}, load, then call reseed(chain={self.noise.chain})"
+                f"state_dict is of chain {noise.chain_id}, and this sampler is chain "
+                f"{self.noise.chain_id}: to start another chain from it, make the sampler with "
+                f"chain_id={noise.chain_id}, load, then call reseed(chain_id={self.noise.chain_id})"
             )
         options = self.defaults.keys() & self.param_groups[0].keys()
         for group in state_dict["param_groups"]:
@@ -203,14 +204,14 @@ class Sampler(torch.optim.Optimizer, ABC):
             group["prior"] = prior
         self.noise = noise
 
-    def reseed(self, seed: int | None = None, chain: int | None = None) -> None:
+    def reseed(self, seed: int | None = None, chain_id: int | None = None) -> None:
         """Begin new noise: for chains that start from one state, or copies of one sampler.
 
         What is not given stays as it is.
         """
         old = self.noise
         self.noise = Noise(
-            old.seed if seed is None else seed, old.chain if chain is None else chain
+            old.seed if seed is None else seed, old.chain_id if chain_id is None else chain_id
         )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -223,7 +224,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         for param in params:
             if name not in self.state[param]:
                 self.state[param][name] = start(param)
-        return [local(self.state[param][name]) for param in params]
+        return [local_shard(self.state[param][name]) for param in params]
 
 
 def zeros(param: Tensor) -> Tensor:
@@ -244,8 +245,8 @@ def _with_gradient(params: list[Tensor]) -> list[Tensor]:
 
 def _gradients(group: Group, params: list[Tensor], foreach: bool) -> list[Tensor]:
     """Gradients of U / N: those of the loss, and the prior's."""
-    gradients = [local(param.grad) for param in params if param.grad is not None]
-    params = [local(param) for param in params]
+    gradients = [local_shard(param.grad) for param in params if param.grad is not None]
+    params = [local_shard(param) for param in params]
     weight_decay, prior = group["weight_decay"], group["prior"]
     if prior is not None:
         scale = 1 / group["num_data"]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.arguments import check_count
+from csgmcmc.shards import local_shard, shard_number
 
 # A buffer is cut into one segment for every so many elements, up to MAX_STREAMS of them.
 ELEMENTS_PER_STREAM = 1 << 16
@@ -37,12 +38,12 @@ class Noise:
     Args:
         seed: any non-negative integer. `None` takes a new one from the operating system; it is
             kept in `seed`, so that a run can be repeated.
-        chain: chains of one seed draw independently.
+        chain_id: chains of one seed draw independently.
     """
 
-    def __init__(self, seed: int | None = None, chain: int = 0) -> None:
+    def __init__(self, seed: int | None = None, chain_id: int = 0) -> None:
         self.seed = secrets.randbits(63) if seed is None else check_count("seed", seed, at_least=0)
-        self.chain = check_count("chain", chain, at_least=0)
+        self.chain_id = check_count("chain_id", chain_id, at_least=0)
         self._buffers: dict[Buffer, Tensor] = {}
         # Devices are numbered, and streams are told apart by that number and not by the device's
         # name: replicas of a chain on cuda:0 and cuda:1 must draw the same.
@@ -63,7 +64,7 @@ class Noise:
                 self._numbers.setdefault(param.device, len(self._numbers))
         noise: list[Tensor | None] = [None] * len(params)
         for key, indices in _by_buffer(params).items():
-            mine = [local(params[index]) for index in indices]
+            mine = [local_shard(params[index]) for index in indices]
             sizes = [param.numel() for param in mine]
             pieces = self._fill(key, sum(sizes)).split(sizes)
             for index, param, piece in zip(indices, mine, pieces, strict=True):
@@ -79,12 +80,12 @@ class Noise:
             shards = devices[number]["shards"] if devices[number]["device"] == device.type else {}
             states = [stream.get_state() for stream in streams]
             devices[number] = {"device": device.type, "shards": {**shards, shard: states}}
-        return {"seed": self.seed, "chain": self.chain, "devices": devices}
+        return {"seed": self.seed, "chain": self.chain_id, "devices": devices}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where `state` was taken, with the seed and chain that it names."""
-        seed, chain, devices = int(state["seed"]), int(state["chain"]), list(state["devices"])
-        self.seed, self.chain, self._loaded = seed, chain, devices
+        seed, chain_id, devices = int(state["seed"]), int(state["chain"]), list(state["devices"])
+        self.seed, self.chain_id, self._loaded = seed, chain_id, devices
         # Made again, from the loaded states, when they are first asked for.
         self._numbers, self._streams = {}, {}
 
@@ -113,7 +114,7 @@ class Noise:
         if streams is None:
             streams = self._streams[device, shard] = self._loaded_streams(device, number, shard)
         while len(streams) <= index:
-            key = (self.chain, number, len(streams), *([shard] if shard else []))
+            key = (self.chain_id, number, len(streams), *([shard] if shard else []))
             streams.append(_generator(device, self.seed, key))
         return streams[index]
 
@@ -129,28 +130,12 @@ class Noise:
         return streams
 
 
-def local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this process holds: all of it, unless it is a DTensor."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _shard(param: Tensor) -> int:
-    """Which shard of a parameter this process holds, from 1; 0 where all processes hold all."""
-    index, sharded = 0, False
-    for dimension, placement in enumerate(getattr(param, "placements", ())):
-        if placement.is_shard():
-            mesh: Any = param.device_mesh  # pyright: ignore[reportAttributeAccessIssue]
-            index = index * mesh.size(dimension) + mesh.get_local_rank(dimension)
-            sharded = True
-    return index + 1 if sharded else 0
-
-
 def _by_buffer(params: Sequence[Tensor]) -> dict[Buffer, list[int]]:
     """Indices of `params` by the buffer that their noise is drawn in."""
     buffers: dict[Buffer, list[int]] = {}
     for index, param in enumerate(params):
         precision = torch.float64 if param.dtype == torch.float64 else torch.float32
-        buffers.setdefault((param.device, precision, _shard(param)), []).append(index)
+        buffers.setdefault((param.device, precision, shard_number(param)), []).append(index)
     return buffers
 
 

@@ -27,8 +27,8 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_choice, check_number
 from csgmcmc.samplers.base import Group, Sampler, zeros
-from csgmcmc.samplers.noise import local
 from csgmcmc.samplers.prior import Prior
+from csgmcmc.shards import local_shard
 
 
 class PSGLD(Sampler):
@@ -49,7 +49,7 @@ class PSGLD(Sampler):
         foreach: update all tensors of a group in one call; the result is the same bit for bit.
         seed: seed of the noise; by default a new one, which `sampler.noise.seed` tells.
         generator: draw the seed from this generator instead.
-        chain: number of the chain; chains of one seed draw independent noise.
+        chain_id: number of the chain; chains of one seed draw independent noise.
     """
 
     law_tolerance = 0.2
@@ -70,7 +70,7 @@ class PSGLD(Sampler):
         foreach: bool | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
-        chain: int = 0,
+        chain_id: int = 0,
     ) -> None:
         options = {
             "lr": lr,
@@ -83,7 +83,7 @@ class PSGLD(Sampler):
             "prior": prior,
             "foreach": foreach,
         }
-        super().__init__(params, options, seed=seed, generator=generator, chain=chain)
+        super().__init__(params, options, seed=seed, generator=generator, chain_id=chain_id)
 
     def _check_options(self, options: Group) -> None:
         super()._check_options(options)
@@ -124,7 +124,7 @@ class PSGLD(Sampler):
                     average.copy_(gradient.square().mul_(1 - group["alpha"]))
         rule = psgld_foreach if foreach else psgld_plain
         rule(
-            list(map(local, params)),
+            list(map(local_shard, params)),
             gradients,
             self._states(params, "square_average", zeros),
             noise,

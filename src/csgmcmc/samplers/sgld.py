@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.samplers.base import Group, Sampler
-from csgmcmc.samplers.noise import local
 from csgmcmc.samplers.prior import Prior
+from csgmcmc.shards import local_shard
 
 
 class SGLD(Sampler):
@@ -32,7 +32,7 @@ class SGLD(Sampler):
         foreach: update all tensors of a group in one call; the result is the same bit for bit.
         seed: seed of the noise; by default a new one, which `sampler.noise.seed` tells.
         generator: draw the seed from this generator instead.
-        chain: number of the chain; chains of one seed draw independent noise.
+        chain_id: number of the chain; chains of one seed draw independent noise.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SGLD(Sampler):
         foreach: bool | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
-        chain: int = 0,
+        chain_id: int = 0,
     ) -> None:
         options = {
             "lr": lr,
@@ -57,7 +57,7 @@ class SGLD(Sampler):
             "prior": prior,
             "foreach": foreach,
         }
-        super().__init__(params, options, seed=seed, generator=generator, chain=chain)
+        super().__init__(params, options, seed=seed, generator=generator, chain_id=chain_id)
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
         return 2 * group["lr"] * group["temperature"] / group["num_data"]
@@ -94,7 +94,7 @@ class SGLD(Sampler):
     ) -> None:
         noise_std = math.sqrt(self.injected_variance(group, params[0]))
         rule = sgld_foreach if foreach else sgld_plain
-        rule(list(map(local, params)), gradients, noise, lr=group["lr"], noise_std=noise_std)
+        rule(list(map(local_shard, params)), gradients, noise, lr=group["lr"], noise_std=noise_std)
 
 
 def sgld_plain(

@@ -26,9 +26,9 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
 from csgmcmc.samplers.base import Group, Sampler, zeros
-from csgmcmc.samplers.noise import local
 from csgmcmc.samplers.prior import Prior
 from csgmcmc.samplers.sghmc import sghmc_foreach, sghmc_plain
+from csgmcmc.shards import local_shard
 
 
 class SGNHT(Sampler):
@@ -47,7 +47,7 @@ class SGNHT(Sampler):
         foreach: update all tensors of a group in one call; the result is the same bit for bit.
         seed: seed of the noise; by default a new one, which `sampler.noise.seed` tells.
         generator: draw the seed from this generator instead.
-        chain: number of the chain; chains of one seed draw independent noise.
+        chain_id: number of the chain; chains of one seed draw independent noise.
     """
 
     law_tolerance = 0.03
@@ -67,7 +67,7 @@ class SGNHT(Sampler):
         foreach: bool | None = None,
         seed: int | None = None,
         generator: torch.Generator | None = None,
-        chain: int = 0,
+        chain_id: int = 0,
     ) -> None:
         options = {
             "lr": lr,
@@ -79,7 +79,7 @@ class SGNHT(Sampler):
             "prior": prior,
             "foreach": foreach,
         }
-        super().__init__(params, options, seed=seed, generator=generator, chain=chain)
+        super().__init__(params, options, seed=seed, generator=generator, chain_id=chain_id)
 
     def _check_options(self, options: Group) -> None:
         super()._check_options(options)
@@ -110,12 +110,12 @@ class SGNHT(Sampler):
         lr, momentum = group["lr"], group["momentum"]
         if noise is None or lr == 0:
             cold = sghmc_foreach if foreach else sghmc_plain
-            values = list(map(local, params))
+            values = list(map(local_shard, params))
             cold(values, gradients, velocities, None, lr=lr, momentum=momentum, noise_std=0.0)
             return
         rule = sgnht_foreach if foreach else sgnht_plain
         rule(
-            list(map(local, params)),
+            list(map(local_shard, params)),
             gradients,
             velocities,
             self._states(params, "friction", lambda param: zeros(param).add_(1 - momentum)),

@@ -7,16 +7,16 @@ from csgmcmc.schedules.base import Schedule, Stage, Tick
 from csgmcmc.schedules.constant import Constant
 from csgmcmc.schedules.cyclical import Cyclical
 from csgmcmc.schedules.decreasing import Decreasing
+from csgmcmc.schedules.joined import Joined
 from csgmcmc.schedules.ramp import Ramp
-from csgmcmc.schedules.sequence import Sequence
 
 __all__ = [
     "Constant",
     "Cyclical",
     "Decreasing",
+    "Joined",
     "Ramp",
     "Schedule",
-    "Sequence",
     "Stage",
     "Tick",
     "discover",

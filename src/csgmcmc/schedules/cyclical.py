@@ -27,25 +27,25 @@ class Cyclical(Schedule):
         cycles: M. Cycles are ceil(K / M) steps long; the last is cut short where M does not
             divide K.
         exploration: beta, the share of a cycle that explores; 0 samples all the time.
-        samples_per_cycle: draws kept in each cycle, evenly spaced over its sampling stage, the
+        draws_per_cycle: draws kept in each cycle, evenly spaced over its sampling stage, the
             last at the cycle's end. Give this or `every`.
         every: keep every n-th step of each sampling stage.
         burn_in: keep no draw before this step. A cycle that it cuts into spreads its draws over
             the sampling steps that are left; cycles wholly before it keep none.
         exploration_temperature: temperature scale while exploring; 0 is plain optimisation, above
             1 is hot exploration, which crosses barriers.
-        ramp: let the temperature scale move in a straight line from `exploration_temperature` at
+        anneal: let the temperature scale move in a straight line from `exploration_temperature` at
             the start of a cycle to 1 at the start of its sampling stage, instead of jumping.
     """
 
     steps: int
     cycles: int
     exploration: float = 0.8
-    samples_per_cycle: int | None = None
+    draws_per_cycle: int | None = None
     every: int | None = None
     burn_in: int = 0
     exploration_temperature: float = 0.0
-    ramp: bool = False
+    anneal: bool = False
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps, at_least=1)
@@ -99,15 +99,15 @@ class Cyclical(Schedule):
     @classmethod
     def examples(cls) -> Sequence[Schedule]:
         return [
-            cls(steps=100, cycles=4, exploration=0.8, samples_per_cycle=3),
+            cls(steps=100, cycles=4, exploration=0.8, draws_per_cycle=3),
             cls(steps=103, cycles=5, exploration=0.25, every=2, burn_in=30),
             cls(steps=60, cycles=2, exploration=0, every=1),
-            cls(steps=60, cycles=3, samples_per_cycle=1, exploration_temperature=10, ramp=True),
+            cls(steps=60, cycles=3, draws_per_cycle=1, exploration_temperature=10, anneal=True),
         ]
 
     @cached_property
     def _keep(self) -> Keep:
-        return Keep(self.samples_per_cycle, self.every, noun="samples_per_cycle")
+        return Keep(self.draws_per_cycle, self.every, noun="draws_per_cycle")
 
     @cached_property
     def _windows(self) -> list[tuple[int, int]]:
@@ -122,7 +122,7 @@ class Cyclical(Schedule):
     def _temperature_scale(self, position: int) -> float:
         if position >= self.exploration_steps:
             return 1.0
-        if not self.ramp:
+        if not self.anneal:
             return float(self.exploration_temperature)
         progress = position / self.exploration_steps
         return self.exploration_temperature * (1 - progress) + progress

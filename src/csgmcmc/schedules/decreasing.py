@@ -29,7 +29,7 @@ class Decreasing(Schedule):
         every: keep every n-th step after the burn-in.
         burn_in_temperature: temperature scale in the burn-in; 0 burns in without noise.
         lr_scale: share of the sampler's lr that all of this schedule uses, for joining it to
-            others in a `Sequence`.
+            others in a `Joined`.
     """
 
     steps: int

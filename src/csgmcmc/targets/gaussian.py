@@ -6,7 +6,7 @@ from torch import Tensor
 from csgmcmc.targets.base import Target
 
 
-class Gaussian(Target):
+class GaussianTarget(Target):
     """N(mean, covariance); `mean` and `covariance` are its exact moments."""
 
     def __init__(self, mean: Tensor, covariance: Tensor) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.targets.base import Target
-from csgmcmc.targets.gaussian import Gaussian
+from csgmcmc.targets.gaussian import GaussianTarget
 
 # A quarter of a turn forgets where it started, if the target is that Gaussian. All targets have
 # directions that turn faster or slower: lengths vary, so that none of them comes back every time.
@@ -37,7 +37,7 @@ class HMCRun:
     step: float
 
 
-def laplace(target: Target, *, steps: int = 100) -> Gaussian:
+def laplace(target: Target, *, steps: int = 100) -> GaussianTarget:
     """The Gaussian with the target's mode as its mean and the curvature there as its precision.
 
     By Newton's method from 0, in double precision; for targets with one mode and positive
@@ -49,7 +49,7 @@ def laplace(target: Target, *, steps: int = 100) -> Gaussian:
         gradient = target.gradient(point)
         move = torch.linalg.solve(curvature, gradient)
         if float(move @ gradient) < 1e-20:
-            return Gaussian(point, torch.linalg.inv(curvature))  # pyright: ignore[reportArgumentType]
+            return GaussianTarget(point, torch.linalg.inv(curvature))  # pyright: ignore[reportArgumentType]
         while target.potential(point - move) > target.potential(point):
             move = move / 2
         point = point - move
@@ -59,7 +59,7 @@ def laplace(target: Target, *, steps: int = 100) -> Gaussian:
 @torch.no_grad()
 def hmc(
     target: Target,
-    near: Gaussian,
+    near: GaussianTarget,
     *,
     chains: int,
     warm_up: int,

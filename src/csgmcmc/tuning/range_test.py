@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from csgmcmc.arguments import check_count, check_number
-from csgmcmc.chain import Chain, Diverged, Moment
+from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.chain.loop import Loss
-from csgmcmc.chain.randomness import random_state, restore_random_state
+from csgmcmc.errors import DivergedError
+from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.recipe import Recipe, size_of
 from csgmcmc.schedules import Ramp
 
@@ -95,7 +96,7 @@ def suggest_lr(
     lrs: list[float] = []
     losses: list[float] = []
 
-    def record(moment: Moment) -> None:
+    def record(moment: StepInfo) -> None:
         lrs.append(moment.lr)
         losses.append(moment.loss)
         start, recent = float(np.median(losses[:5])), float(np.median(losses[-5:]))
@@ -105,7 +106,7 @@ def suggest_lr(
     trained = copy.deepcopy(model)
     if num_data is None:
         num_data = size_of(loader) if "prior" in recipe.options else 1.0
-    sampler = recipe.but(lr=highest).make_sampler(
+    sampler = recipe.replace(lr=highest).make_sampler(
         [param for param in trained.parameters() if param.requires_grad], num_data=num_data
     )
     chain = Chain(
@@ -116,7 +117,7 @@ def suggest_lr(
         Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=0.0),
         **{**options, "watch": False, "progress": False, "on_step": record},
     )
-    with _left_as_it_is(loader, chain), suppress(Diverged, _Enough):
+    with _left_as_it_is(loader, chain), suppress(DivergedError, _Enough):
         chain.run()
     return _read(np.array(lrs), np.array(losses), steps, highest)
 

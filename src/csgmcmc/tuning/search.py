@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from csgmcmc.arguments import check_count, check_number
-from csgmcmc.chain import Diverged
-from csgmcmc.chain.config import describe_tensors
-from csgmcmc.draws.tensors import write_aside
+from csgmcmc.chain.fingerprint import describe_tensors
+from csgmcmc.errors import DivergedError
+from csgmcmc.files import atomic_write
 from csgmcmc.recipe import Recipe, batches_of
 from csgmcmc.task import MakeTask, Task, check_pairs, make_task, seeded
 from csgmcmc.tuning.held_out import HeldOut, with_validation
@@ -66,7 +66,7 @@ def tune(
     heats = _range("temperature", temperature, above=0)
     found = with_validation(make_task(make, seed), held_out, seed)
     recipe = found.task.recipe
-    recipe = recipe.but(
+    recipe = recipe.replace(
         epochs=recipe.epochs if epochs is None else epochs,
         seed=seed if recipe.seed is None else recipe.seed,
     )
@@ -91,7 +91,7 @@ def tune(
             while len(finished(study)) < trials:
                 search.try_one(study, space, display)
         best = search.best(study)
-        write_aside(Path(out) / RECIPE, best.save)
+        atomic_write(Path(out) / RECIPE, best.save)
     return best
 
 
@@ -125,7 +125,7 @@ class _Search:
             lr = suggested.lr
         lr = known if lr is None else lr
         study.set_user_attr("lr", lr)
-        self._recipe = self._recipe.but(lr=lr)
+        self._recipe = self._recipe.replace(lr=lr)
 
     def try_one(self, study: Any, space: dict[str, Any], display: SearchDisplay) -> None:
         """One more trial; stopped, it does not count."""
@@ -144,7 +144,7 @@ class _Search:
             if trial.should_prune():
                 raise optuna.TrialPruned
 
-        recipe = self._recipe.but(
+        recipe = self._recipe.replace(
             cycles=trial.suggest_categorical("cycles", space["cycles"]),
             exploration=trial.suggest_float("exploration", *space["exploration"]),
             temperature=trial.suggest_float("temperature", *space["temperature"], log=True),
@@ -153,7 +153,7 @@ class _Search:
             task = self._fresh_task()
             with seeded(self._seed):
                 score = run_trial(task, recipe, self._batches, on_cycle=on_cycle, on_step=on_step)
-        except (Diverged, UselessError, optuna.TrialPruned) as error:
+        except (DivergedError, UselessError, optuna.TrialPruned) as error:
             pruned = isinstance(error, optuna.TrialPruned)
             trial.set_user_attr("outcome", "pruned" if pruned else "diverged")
             trial.set_user_attr("used", used)
@@ -174,7 +174,7 @@ class _Search:
                 f"give a lower lr than {self._recipe.lr:g}, or clip in the task's options"
             )
         best = max(complete, key=lambda trial: trial.score)
-        return self._recipe.but(
+        return self._recipe.replace(
             cycles=best.cycles, exploration=best.exploration, temperature=best.temperature
         )
 
@@ -220,13 +220,13 @@ def _feasible(cycles: Sequence[int], recipe: Recipe, task: Task, exploration: fl
     fits: list[int] = []
     for count in counts:
         try:
-            recipe.but(cycles=count, exploration=exploration).make_schedule(epoch)
+            recipe.replace(cycles=count, exploration=exploration).make_schedule(epoch)
         except ValueError:
             continue
         fits.append(count)
     if not fits:
         raise ValueError(
             f"epochs={recipe.epochs:g} of {epoch} steps are too few for cycles={list(cycles)} with "
-            f"{recipe.samples_per_cycle} draws in each: give more epochs, or a lower exploration"
+            f"{recipe.draws_per_cycle} draws in each: give more epochs, or a lower exploration"
         )
     return fits

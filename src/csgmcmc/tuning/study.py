@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csgmcmc.draws.claim import ClaimedError, claim
+from csgmcmc.draws.lock import claim
+from csgmcmc.errors import LockedError
 from csgmcmc.integrations.missing import require
 
 JOURNAL = "trials.jsonl"
@@ -51,7 +52,7 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
     out.mkdir(parents=True, exist_ok=True)
     try:
         lock = claim(out / "search.lock", "the search")
-    except ClaimedError as error:
+    except LockedError as error:
         raise ValueError(f"another search is running in {out}: give another out") from error
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)

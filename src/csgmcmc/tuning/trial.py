@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from csgmcmc.chain import Moment
-from csgmcmc.chain.randomness import random_state, restore_random_state
+from csgmcmc.chain import StepInfo
 from csgmcmc.draws import Draw, MemoryDraws
 from csgmcmc.posterior import Posterior
+from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.recipe import Recipe
 from csgmcmc.task import Task
 
@@ -43,10 +43,10 @@ def run_trial(
     running = RunningScore(task, batches)
     draws = MemoryDraws()
 
-    def step(moment: Moment) -> None:
+    def step(moment: StepInfo) -> None:
         on_step((moment.tick.step + 1) / moment.chain.schedule.steps)
 
-    def cycle_end(moment: Moment) -> None:
+    def cycle_end(moment: StepInfo) -> None:
         done = (moment.tick.cycle + 1) / recipe.cycles
         running.add([draw for draw in draws if draw.cycle == moment.tick.cycle])
         if done < 1:

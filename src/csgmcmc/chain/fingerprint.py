@@ -7,13 +7,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-
-class MismatchError(ValueError):
-    """A run cannot go on from a checkpoint that was made with other settings."""
+from csgmcmc.errors import SettingsMismatchError
 
 
 def check_same(saved: Any, current: Any, field: str = "") -> None:
-    """Raise `MismatchError` that names the first field in which two configs differ."""
+    """Raise `SettingsMismatchError` that names the first field in which two configs differ."""
     if isinstance(saved, dict) and isinstance(current, dict):
         for key in dict.fromkeys([*saved, *current]):
             inner = f"{field}.{key}" if field else str(key)
@@ -22,7 +20,7 @@ def check_same(saved: Any, current: Any, field: str = "") -> None:
             else:
                 check_same(saved[key], current[key], inner)
     elif saved != current:
-        raise MismatchError(
+        raise SettingsMismatchError(
             f"cannot resume: {field} was {saved} when the checkpoint was made, and is {current} now"
         )
 

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from csgmcmc import Posterior
 from csgmcmc.posterior import members as members_module
-from csgmcmc.posterior.sequential import ELEMENTWISE, is_perceptron
+from csgmcmc.posterior.stacked_mlp import ELEMENTWISE, is_perceptron
 from tests.posterior.support import CLOSE, in_memory, outputs_of
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from csgmcmc.chain.config import describe_loader
-from csgmcmc.chain.randomness import (
+from csgmcmc.chain.fingerprint import describe_loader
+from csgmcmc.randomness import (
     Generator,
     check_generators,
     random_state,
@@ -20,7 +20,7 @@ from csgmcmc.chain.randomness import (
 )
 
 
-class Feed:
+class ResumableBatches:
     """Batches of `loader`, epoch after epoch.
 
     Args:

@@ -1,7 +1,7 @@
 """Schedules one after another, as one schedule."""
 
 from bisect import bisect_right
-from collections.abc import Sequence as SequenceOf
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -14,19 +14,19 @@ from csgmcmc.schedules.ramp import Ramp
 
 
 @dataclass(frozen=True)
-class Sequence(Schedule):
+class Joined(Schedule):
     """Runs each of `schedules` in turn; steps and cycles are counted through.
 
     "0.1 to 0.001 over 150 epochs without noise, then decay from 0.01 with noise", with a sampler
     whose lr is 0.1:
 
-        Sequence([
+        Joined([
             Ramp(150 * epoch, start=1, end=0.01, shape="exponential"),
             Decreasing(50 * epoch, gamma=0.5005, lr_scale=0.1, draws=20),
         ])
     """
 
-    schedules: SequenceOf[Schedule]
+    schedules: Sequence[Schedule]
 
     def __post_init__(self) -> None:
         if not self.schedules:
@@ -50,7 +50,7 @@ class Sequence(Schedule):
         return sum(part.total_draws for part in self.schedules)
 
     @classmethod
-    def examples(cls) -> SequenceOf[Schedule]:
+    def examples(cls) -> Sequence[Schedule]:
         burn_in = Ramp(30, start=1, end=0.01, shape="exponential")
         return [
             cls([burn_in, Decreasing(40, gamma=0.5005, lr_scale=0.1, draws=20)]),

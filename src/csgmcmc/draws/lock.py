@@ -5,12 +5,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from csgmcmc.errors import LockedError
+
 # A reader that asks whether a chain has a writer holds the lock for a moment: wait that long.
 PATIENCE = 0.3
-
-
-class ClaimedError(RuntimeError):
-    """Another process, or another store object, is writing this chain."""
 
 
 def claim(path: Path, what: str) -> FileLock:
@@ -19,7 +17,7 @@ def claim(path: Path, what: str) -> FileLock:
     try:
         lock.acquire()
     except Timeout as error:
-        raise ClaimedError(
+        raise LockedError(
             f"{what} is being written by another process: give each chain a number of its own, or "
             "wait until that run has ended"
         ) from error

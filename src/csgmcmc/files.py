@@ -1,0 +1,57 @@
+"""Files that are whole or not there, and errors of the file system in one sentence."""
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import safetensors
+
+from csgmcmc.errors import StoreError
+
+
+def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool = True) -> None:
+    """Let `write` make a temporary file beside `path`; flush it, then rename it to `path`.
+
+    Without `overwrite`, a file that is already there, or appears meanwhile, stays.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        write(temporary)
+        flush(temporary)
+        if overwrite:
+            temporary.replace(path)
+        else:
+            with contextlib.suppress(FileExistsError):
+                path.hardlink_to(temporary)
+        flush(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows has no such call; it writes names in order
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def readable_io_errors(path: Path, action: str) -> Iterator[None]:
+    """Turn an error of the file system into a `StoreError` of one sentence."""
+    try:
+        yield
+    except (OSError, safetensors.SafetensorError) as error:
+        code = error.errno if isinstance(error, OSError) else None
+        reason = str(error)
+        if code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in reason:
+            reason = "the disk is full"
+        elif code in (errno.EROFS, errno.EACCES, errno.EPERM) or "Read-only" in reason:
+            reason = "it is read-only for this user"
+        message = f"{path}: {action} failed: {reason}. All draws kept before are safe."
+        raise StoreError(message) from error
