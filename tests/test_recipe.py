@@ -17,7 +17,7 @@ from torch.utils.data import (
 )
 
 from csgmcmc import SGHMC, Recipe, stack
-from csgmcmc.chain import ProcessLayout
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.recipe import size_of
 
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())

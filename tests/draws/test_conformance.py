@@ -44,7 +44,7 @@ def test_it_gives_back_what_was_kept(draws):
         for param in model.parameters():
             param.zero_()
     (draw,) = draws
-    assert (draw.chain, draw.step, draw.cycle, draw.stage) == (3, 7, 2, "sample")
+    assert (draw.chain_id, draw.step, draw.cycle, draw.stage) == (3, 7, 2, "sample")
     assert draw.log_likelihood == -12.5
     tensors = draw.tensors()
     assert tensors.keys() == before.keys()
@@ -58,7 +58,7 @@ def test_it_gives_back_what_was_kept(draws):
 def test_order_is_by_chain_and_step_and_it_is_a_sequence(draws):
     for chain, step in [(1, 5), (0, 9), (1, 2), (0, 4)]:
         draws.append({"w": torch.tensor([chain, step])}, tick(step), chain_id=chain)
-    assert [(draw.chain, draw.step) for draw in draws] == [(0, 4), (0, 9), (1, 2), (1, 5)]
+    assert [(draw.chain_id, draw.step) for draw in draws] == [(0, 4), (0, 9), (1, 2), (1, 5)]
     assert len(draws) == 4
     assert draws[-1].step == 5
     assert [draw.step for draw in draws[1:3]] == [9, 2]

@@ -119,7 +119,7 @@ def test_a_loaded_run_gives_the_same_draws(tmp_path, until, accumulate):
 
     accelerator, run, loader = parts("whole")
     go(accelerator, run, loader)
-    whole = run.draws
+    whole = run.stepper.draws
 
     accelerator, run, loader = parts("stopped")
     go(accelerator, run, loader, until=until + 1, every=until, folder=tmp_path)
@@ -129,7 +129,7 @@ def test_a_loaded_run_gives_the_same_draws(tmp_path, until, accumulate):
     accelerator.load_state(str(tmp_path / f"step-{until}"))
     assert run.taken == until
     go(accelerator, run, loader)
-    assert_same_draws(run.draws, whole, exactly=True)
+    assert_same_draws(run.stepper.draws, whole, exactly=True)
 
 
 def test_an_order_that_is_not_known_any_more_is_named(tmp_path):
@@ -141,7 +141,7 @@ def test_an_order_that_is_not_known_any_more_is_named(tmp_path):
     another = pytest.warns(UserWarning, match="its draw of step 6, and others that are there")
     with another, pytest.warns(UserWarning, match=r"not known any more.*use_seedable_sampler"):
         go(accelerator, run, loader)
-    assert [draw.step for draw in run.draws] == KEPT
+    assert [draw.step for draw in run.stepper.draws] == KEPT
 
 
 def test_a_run_with_other_settings_is_not_loaded(tmp_path):

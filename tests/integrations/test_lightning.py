@@ -297,12 +297,12 @@ def test_no_optimizer_is_refused():
 
 
 def test_a_sampler_of_another_chain_is_refused():
-    with pytest.raises(ValueError, match="chain=1, but the sampler draws the noise of chain 0"):
+    with pytest.raises(ValueError, match="chain_id=1, but the sampler draws the noise of chain 0"):
         make_trainer(SamplingCallback(SCHEDULE, chain_id=1)).fit(Network(), in_order())
 
 
 def test_a_sampler_brings_its_chain():
-    assert fit(Network(chain=4)).chain_ids == [4]
+    assert fit(Network(chain_id=4)).chain_ids == [4]
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_sampler_brings_its_chain():
 def test_wrong_arguments_are_named(arguments, words):
     with pytest.raises(ValueError, match=words):
         SamplingCallback(*arguments)
-    with pytest.raises(ValueError, match="chain must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="chain_id must be at least 0, got -1"):
         SamplingCallback(SCHEDULE, chain_id=-1)
 
 

@@ -144,7 +144,7 @@ def test_a_run_that_goes_another_way_keeps_the_draws_that_are_there(whole, tmp_p
         run_part(tmp_path, shuffled, stop=18, every=5)
     before = DrawStore(tmp_path / "store")
     assert [draw.step for draw in before if draw.step >= 15] == [17]
-    words = "does not go on exactly .* its draw of step 17, .*; a ResumableLoader"
+    words = "does not continue exactly .* its draw of step 17, .*; a ResumableLoader"
     with pytest.warns(UserWarning, match=words) as caught:
         run_part(tmp_path, shuffled, resume=True, every=5)
     assert sum("exactly" in str(each.message) for each in caught) == 1
@@ -162,7 +162,7 @@ def test_another_draw_that_a_checkpoint_does_not_explain_is_refused(tmp_path):
                 callback.draws.append(pl_module, SCHEDULE(17))
 
     callback = SamplingCallback(SCHEDULE)
-    with pytest.raises(DrawConflictError, match="already has another draw at step 17"):
+    with pytest.raises(DrawConflictError, match="already has a different draw at step 17"):
         make_trainer(Intrudes(), callback).fit(Network(), in_order())
 
 

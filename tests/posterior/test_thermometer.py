@@ -26,7 +26,7 @@ from csgmcmc import (
     Tick,
     stack,
 )
-from csgmcmc.chain.distributed import ProcessLayout
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.posterior.thermometer import (
     kinetic_temperatures,
     parameter_reports,
@@ -111,13 +111,18 @@ def test_kinetic_temperatures_while_it_runs():
     sampler = SGHMC(
         model.parameters(), 0.001, num_data=NUM_DATA, momentum=0.9, temperature=2.0, seed=0
     )
+
+    def look(info):
+        if info.tick.collect:
+            found.append(kinetic_temperatures(model, sampler))
+
     Chain(
         model,
         half_square,
         make_loader(NUM_DATA),
         sampler,
         Constant(2000, every=400, burn_in=400),
-        on_draw=lambda _: found.append(kinetic_temperatures(model, sampler)),
+        callbacks=look,
         progress=False,
     ).run()
     values = [one[name].value for one in found for name in ("first", "second")]

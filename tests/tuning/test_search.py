@@ -229,7 +229,7 @@ def test_data_in_an_order_of_their_own_are_the_same_for_each_trial(tmp_path):
 
 def test_callbacks_of_the_task_are_called(tmp_path):
     seen = []
-    make = lambda: make_task(options={"on_step": seen.append, "checkpoints": tmp_path / "c"})  # noqa: E731
+    make = lambda: make_task(options={"callbacks": seen.append, "checkpoint_dir": tmp_path / "c"})  # noqa: E731
     search(tmp_path / "out", make, trials=2, cycles=(1,))
     assert len(seen) == 2 * 6 * EPOCHS
     assert not (tmp_path / "c").exists()

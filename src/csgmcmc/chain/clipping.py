@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from csgmcmc.chain.stack import Stack
+from csgmcmc.stack import Stack
 
 
 def clip_gradients(model: nn.Module, params: Sequence[nn.Parameter], bound: float) -> None:

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from csgmcmc.chain.events import StepInfo
-from csgmcmc.chain.stack import Stack
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.samplers import SGNHT, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.shards import local_shard
+from csgmcmc.stack import Stack
 
 if TYPE_CHECKING:
     from csgmcmc.chain.loop import Chain

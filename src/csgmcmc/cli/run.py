@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from csgmcmc.chain import shutdown_distributed
 from csgmcmc.cli.messages import fail, is_own, warnings_in_one_line
 from csgmcmc.cli.sampling import Sampled, chain_like, check, count_chains, sample, seed_of
 from csgmcmc.cli.scores import judge
+from csgmcmc.distributed import shutdown_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError, StoreError
 from csgmcmc.files import atomic_write, readable_io_errors

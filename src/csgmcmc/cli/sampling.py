@@ -11,7 +11,8 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 from csgmcmc.arguments import check_count
-from csgmcmc.chain import Chain, ProcessLayout, init_distributed
+from csgmcmc.chain import Chain
+from csgmcmc.distributed import ProcessLayout, init_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.store import keep_trainable
 from csgmcmc.recipe import Recipe, batches_of, size_of

@@ -149,7 +149,7 @@ class BayesianMLP(BaseEstimator):
             schedule,
             MemoryDraws(),
             device=next(model.parameters()).device,
-            on_step=on_step,
+            callbacks=on_step,
             watch=False,  # its words are for those who made the chain themselves
             progress=bool(self.verbose),
         )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from csgmcmc.chain import Chain, Stack
+from csgmcmc.chain import Chain
 from csgmcmc.diagnostics import (
     EffectiveNoise,
     Temperature,
@@ -26,6 +26,7 @@ from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
 from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.stack import Stack
 
 MOST_DRAWS = 12
 MOST_BATCHES = 32

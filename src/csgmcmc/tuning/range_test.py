@@ -20,8 +20,8 @@ from torch import nn
 
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.chain import Chain, StepInfo
-from csgmcmc.chain.loop import Loss
 from csgmcmc.errors import DivergedError
+from csgmcmc.losses import Loss
 from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.recipe import Recipe, size_of
 from csgmcmc.schedules import Ramp
@@ -115,7 +115,7 @@ def suggest_lr(
         loader,
         sampler,
         Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=0.0),
-        **{**options, "watch": False, "progress": False, "on_step": record},
+        **{**options, "watch": False, "progress": False, "callbacks": record},
     )
     with _left_as_it_is(loader, chain), suppress(DivergedError, _Enough):
         chain.run()

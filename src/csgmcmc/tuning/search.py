@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from csgmcmc.arguments import check_count, check_number
-from csgmcmc.chain.fingerprint import describe_tensors
 from csgmcmc.errors import DivergedError
 from csgmcmc.files import atomic_write
 from csgmcmc.recipe import Recipe, batches_of
+from csgmcmc.stepper.fingerprint import describe_tensors
 from csgmcmc.task import MakeTask, Task, check_pairs, make_task, seeded
 from csgmcmc.tuning.held_out import HeldOut, with_validation
 from csgmcmc.tuning.progress import SearchDisplay

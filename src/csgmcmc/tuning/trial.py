@@ -15,7 +15,7 @@ from csgmcmc.recipe import Recipe
 from csgmcmc.task import Task
 
 # Of a task's options for `Chain`, those that a trial has its own of, or does without.
-OWN = ("progress", "watch", "checkpoints", "checkpoint_every")
+OWN = ("progress", "watch", "checkpoint_dir", "checkpoint_every")
 
 
 class UselessError(ValueError):
@@ -43,12 +43,12 @@ def run_trial(
     running = RunningScore(task, batches)
     draws = MemoryDraws()
 
-    def step(moment: StepInfo) -> None:
-        on_step((moment.tick.step + 1) / moment.chain.schedule.steps)
-
-    def cycle_end(moment: StepInfo) -> None:
-        done = (moment.tick.cycle + 1) / recipe.cycles
-        running.add([draw for draw in draws if draw.cycle == moment.tick.cycle])
+    def step(info: StepInfo) -> None:
+        on_step((info.tick.step + 1) / info.chain.schedule.steps)
+        if not info.ends_cycle:
+            return
+        done = (info.tick.cycle + 1) / recipe.cycles
+        running.add([draw for draw in draws if draw.cycle == info.tick.cycle])
         if done < 1:
             on_cycle(done, running.value)
 
@@ -63,8 +63,7 @@ def run_trial(
             **options,
             "watch": False,  # hopeless settings are tried on purpose
             "progress": False,
-            "on_step": [*_listed(options.get("on_step", ())), step],
-            "on_cycle_end": [*_listed(options.get("on_cycle_end", ())), cycle_end],
+            "callbacks": [*_listed(options.get("callbacks", ())), step],
         },
     )
     state = random_state(chain.generators)
