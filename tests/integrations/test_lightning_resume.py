@@ -208,7 +208,7 @@ def test_a_checkpoint_can_be_loaded_for_a_test(tmp_path):
 def test_the_store_is_free_again_after_a_run_however_it_ends(tmp_path):
     with pytest.raises(Stopped):
         run_part(tmp_path, stop=10)
-    DrawStore(tmp_path / "store").claim(0)
+    DrawStore(tmp_path / "store").lock_chain(0)
     header = DrawStore(tmp_path / "store").headers()[0]["provenance"]
     assert header["seed"] == 3
     assert header["sampler"] == "SGHMC"

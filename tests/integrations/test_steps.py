@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from csgmcmc import SGHMC, Constant, DrawStore, MemoryDraws
-from csgmcmc.draws.lock import is_claimed
+from csgmcmc.draws.lock import is_locked
 from csgmcmc.integrations.accelerate import AcceleratedSteps
 from csgmcmc.integrations.lightning import LightningSteps
 
@@ -39,18 +39,18 @@ def test_the_chain_is_the_samplers_or_else_what_is_asked_for():
 
 
 @pytest.mark.parametrize(("kind", "held"), [(LightningSteps, True), (AcceleratedSteps, False)])
-def test_a_claim_is_held_only_where_the_end_is_told(tmp_path, kind, held):
+def test_a_lock_is_held_only_where_the_end_is_told(tmp_path, kind, held):
     model, store = nn.Linear(2, 1), DrawStore(tmp_path)
     steps = kind(SGHMC(model.parameters(), lr=0.1, num_data=1), SCHEDULE)
     steps.begin(store, writes=True, replicas=1)
     steps.keep(model, store, steps.advance(), writes=True)
-    assert is_claimed(tmp_path / "chains" / "0000.lock") == held
+    assert is_locked(tmp_path / "chains" / "0000.lock") == held
     store.close()
 
 
 def test_only_the_process_that_writes_looks_at_draws_and_keeps_them():
     model, draws = nn.Linear(2, 1), MemoryDraws()
-    draws.append(model, SCHEDULE(1))
+    draws.append(model, step=1)
     steps = AcceleratedSteps(SGHMC(model.parameters(), lr=0.1, num_data=1), SCHEDULE)
     steps.begin(draws, writes=False, replicas=1)
     steps.keep(model, draws, SCHEDULE(0), writes=False)

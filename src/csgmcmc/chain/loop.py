@@ -159,7 +159,7 @@ class Chain:
         it, a chain that has begun already is refused.
         """
         try:
-            self._claim()
+            self._lock()
             first = self._restore() if resume else None
             self._run_from(self._begin(resume) if first is None else first)
         finally:
@@ -303,11 +303,16 @@ class Chain:
         self._check_weights(tick, lr)
         if isinstance(self.model, Stack):
             for offset, tensors in enumerate(self.model.chain_tensors()):
-                self.draws.append(tensors, tick, chain_id=self.chain_id + offset)
+                self._append(tensors, tick, self.chain_id + offset)
             return
         tensors = tensors_of(self.model)  # of a sharded model: all replicas gather it
         if self.layout.writes:
-            self.draws.append(tensors, tick, chain_id=self.chain_id)
+            self._append(tensors, tick, self.chain_id)
+
+    def _append(self, tensors: dict[str, Tensor], tick: Tick, chain_id: int) -> None:
+        self.draws.append(
+            tensors, step=tick.step, cycle=tick.cycle, stage=tick.stage, chain_id=chain_id
+        )
 
     def _check_weights(self, tick: Tick, lr: float) -> None:
         """Refuse to keep weights that are not finite."""
@@ -332,11 +337,11 @@ class Chain:
 
     # Begin and resume
 
-    def _claim(self) -> None:
+    def _lock(self) -> None:
         if isinstance(self.draws, DrawStore) and self.layout.writes:
             seed = getattr(getattr(self.sampler, "noise", None), "seed", None)
             for chain in self._numbers:
-                self.draws.claim(chain, provenance={"seed": seed, **self.config()})
+                self.draws.lock_chain(chain, provenance={"seed": seed, **self.config()})
 
     @property
     def _numbers(self) -> range:

@@ -25,7 +25,7 @@ from csgmcmc.posterior import Posterior
 from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
-from csgmcmc.schedules import Cyclical, Tick
+from csgmcmc.schedules import Cyclical
 from csgmcmc.task import seeded
 
 LEAST_STEPS = 3000  # of a fit, by default: a small table is seen many times,
@@ -208,25 +208,3 @@ class BayesianMLP(BaseEstimator):
         features = torch.from_numpy(self.scaler_.transform(rows))
         features = features if self._is_perceptron else features.float()
         return self.posterior_.predict_loader(features.split(ROWS_AT_ONCE), members=members)
-
-    # Draws in memory hold functions, and a posterior what it works with: neither can be pickled.
-
-    def __getstate__(self) -> dict[str, Any]:
-        found: Any = super().__getstate__()
-        state = dict(found)
-        if "draws_" in state:
-            del state["posterior_"]
-            state["draws_"] = [
-                (draw.tensors(), draw.chain_id, draw.step, draw.cycle, draw.stage)
-                for draw in self.draws_
-            ]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "draws_" in state:
-            self.draws_ = MemoryDraws()
-            for tensors, chain, step, cycle, stage in state["draws_"]:
-                tick = Tick(step, cycle, stage, lr_scale=1.0, temperature_scale=1.0, collect=True)
-                self.draws_.append(tensors, tick, chain_id=chain)
-            self.posterior_ = self._make_posterior()

@@ -35,7 +35,7 @@ class Steps:
     exact: ClassVar[str]
     clip: ClassVar[str]
     mixed: ClassVar[str]
-    # Whether it tells us how a run ends: the claim on a store can then be held until it does.
+    # Whether it tells us how a run ends: the lock on a store can then be held until it does.
     tells_end: ClassVar[bool] = False
 
     def __init__(
@@ -132,7 +132,7 @@ class Steps:
                 "make it with the same seed= and chain_id= in all of them"
             )
         if writes and self.tells_end:
-            self._claim(draws)
+            self._lock(draws)
         steps = {draw.step for draw in draws.of_chain(self.chain_id)} if writes else set()
         if any(_gather(self.taken == 0 and bool(steps), replicas)):
             raise ValueError(
@@ -167,9 +167,11 @@ class Steps:
         self.check_weights(tick)
         if not writes:
             return
-        self._claim(draws)
+        self._lock(draws)
         try:
-            draws.append(model, tick, chain_id=self.chain_id)
+            draws.append(
+                model, step=tick.step, cycle=tick.cycle, stage=tick.stage, chain_id=self.chain_id
+            )
         except DrawConflictError:
             if tick.step not in self._ahead:
                 raise
@@ -182,7 +184,7 @@ class Steps:
                 )
             self._forked = True
         finally:
-            # Where nobody tells us of the end, a claim is held no longer than a draw takes, so
+            # Where nobody tells us of the end, a lock is held no longer than a draw takes, so
             # that the next run in the same process can write.
             if isinstance(draws, DrawStore) and not self.tells_end:
                 draws.close()
@@ -196,9 +198,9 @@ class Steps:
                 error.add_note(f"clip= is an argument of csgmcmc.Chain: here it is {self.clip}.")
                 raise error
 
-    def _claim(self, draws: Draws) -> None:
+    def _lock(self, draws: Draws) -> None:
         if isinstance(draws, DrawStore):
-            draws.claim(self.chain_id, provenance={"seed": self._seed, **self.config})
+            draws.lock_chain(self.chain_id, provenance={"seed": self._seed, **self.config})
 
     def _params(self) -> Iterator[nn.Parameter]:
         for group in self.sampler.param_groups:

@@ -16,7 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.posterior.batches import moved, split
 from csgmcmc.posterior.members import Forward, plain_forward
-from csgmcmc.schedules import Tick
 
 
 @torch.no_grad()
@@ -91,6 +90,7 @@ def refresh_draws(
     for draw in draws:
         draw.load_into(model)
         refresh_batchnorm(model, loader, forward=forward)
-        tick = Tick(draw.step, draw.cycle, draw.stage, 0.0, 0.0, collect=True)
-        into.append(model, tick, chain_id=draw.chain)
+        into.append(
+            model, step=draw.step, cycle=draw.cycle, stage=draw.stage, chain_id=draw.chain_id
+        )
     return into

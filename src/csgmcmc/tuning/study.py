@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csgmcmc.draws.lock import claim
+from csgmcmc.draws.lock import acquire_lock
 from csgmcmc.errors import LockedError
 from csgmcmc.integrations.missing import require
 
@@ -51,7 +51,7 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
     optuna = import_optuna()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        lock = claim(out / "search.lock", "the search")
+        lock = acquire_lock(out / "search.lock", "the search")
     except LockedError as error:
         raise ValueError(f"another search is running in {out}: give another out") from error
     before = optuna.logging.get_verbosity()
@@ -142,7 +142,7 @@ def _storage(optuna: Any, path: Path) -> Any:
 def _mend(path: Path) -> None:
     """Take away what a process that was killed in the middle of writing has left.
 
-    The claim on the folder is held: nobody else is writing.
+    The folder is locked: nobody else is writing.
     """
     for left in path.parent.glob(f"{path.name}.lock*"):
         left.unlink(missing_ok=True)
