@@ -159,7 +159,7 @@ def test_another_draw_that_a_checkpoint_does_not_explain_is_refused(tmp_path):
     class Intrudes(Callback):
         def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
             if trainer.global_step == 15:
-                callback.draws.append(pl_module, SCHEDULE(17))
+                callback.draws.append(pl_module, step=17, cycle=SCHEDULE(17).cycle)
 
     callback = SamplingCallback(SCHEDULE)
     with pytest.raises(DrawConflictError, match="already has another draw at step 17"):

@@ -16,12 +16,7 @@ from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.clipping import clip_gradients
 from csgmcmc.chain.distributed import ProcessLayout, share_gradients
 from csgmcmc.chain.events import Callback, StepInfo, as_row
-from csgmcmc.chain.fingerprint import (
-    check_same,
-    describe_loader,
-    describe_sampler,
-    describe_tensors,
-)
+from csgmcmc.chain.fingerprint import check_same, describe_sampler, describe_tensors
 from csgmcmc.chain.parameters import trained_parameters
 from csgmcmc.chain.progress import Display
 from csgmcmc.chain.resumable_batches import ResumableBatches
@@ -31,6 +26,7 @@ from csgmcmc.chain.watch import Watch
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
 from csgmcmc.errors import DivergedError
+from csgmcmc.loaders import describe_loader, to_device
 from csgmcmc.randomness import Generator, random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.shards import local_shard
@@ -251,7 +247,7 @@ class Chain:
         for index in range(self.accumulate):
             batch = None if self._feed is None else self._feed.next()
             if self._device is not None:
-                batch = pytree.tree_map_only(Tensor, lambda x: x.to(self._device), batch)
+                batch = to_device(batch, self._device)
             with self._unshared() if index + 1 < self.accumulate else nullcontext():
                 losses = self._evaluate(batch)
                 if losses.shape != self._loss_shape:

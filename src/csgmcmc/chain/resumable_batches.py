@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from csgmcmc.chain.fingerprint import describe_loader
+from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import (
     Generator,
     check_generators,

@@ -90,7 +90,7 @@ class DrawStore(Draws):
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {"only": self._only, "dtype": self._dtype, "provenance": self.provenance}
-        return partial(DrawStore, self.path.absolute(), **options), ()
+        return partial(type(self), self.path.absolute(), **options), ()
 
     # Reading
 

@@ -18,11 +18,11 @@ import torch
 from torch import nn
 from torch.utils.data import RandomSampler
 
-from csgmcmc.chain.fingerprint import describe_loader
 from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import check_not_sequences, num_targets
 from csgmcmc.integrations.missing import require
 from csgmcmc.integrations.steps import Steps, check_draws
+from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
 

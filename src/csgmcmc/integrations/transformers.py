@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
-from csgmcmc.chain.fingerprint import describe_loader
 from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import count_targets, each_of, gives_examples, num_targets
 from csgmcmc.integrations.missing import require
 from csgmcmc.integrations.steps import Steps, check_draws
 from csgmcmc.integrations.trainer_loss_check import check_first_batch, tell_trainer
+from csgmcmc.loaders import describe_loader
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.schedules import Schedule
 

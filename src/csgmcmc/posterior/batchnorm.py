@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from csgmcmc.draws import Draws, MemoryDraws
-from csgmcmc.posterior.batches import moved, split
+from csgmcmc.loaders import to_device
+from csgmcmc.posterior.batches import split
 from csgmcmc.posterior.members import Forward, plain_forward
 
 
@@ -41,7 +42,7 @@ def refresh_batchnorm(
         layer.train()
     try:
         for batch in loader:
-            forward(model, moved(split(batch)[0], _device(layers[0])))
+            forward(model, to_device(split(batch)[0], _device(layers[0])))
         if not any(seen.values()):
             raise ValueError("loader gave no batches to estimate statistics from")  # noqa: TRY301
     except BaseException:
