@@ -233,9 +233,9 @@ def test_by_default_a_fit_has_so_many_steps_however_few_the_rows():
         ({"module": 3}, "module must be a torch.nn.Module, or a function .* got 3"),
         ({"module": lambda *_: 3}, "module must be .* got 3"),
         ({"module": nn.Linear(5, 3)}, "module does not take rows of 4 features"),
-        ({"module": nn.Linear(4, 2)}, r"must give a tensor of shape \(2, 3\) .* got \(2, 2\)"),
-        ({"module": nn.Identity()}, r"must give a tensor of shape \(2, 3\) .* got \(2, 4\)"),
-        ({"module": nn.LSTM(4, 3)}, "must give a tensor .* got a tuple"),
+        ({"module": nn.Linear(4, 2)}, r"must return a tensor of shape \(2, 3\) .* got \(2, 2\)"),
+        ({"module": nn.Identity()}, r"must return a tensor of shape \(2, 3\) .* got \(2, 4\)"),
+        ({"module": nn.LSTM(4, 3)}, "must return a tensor .* got a tuple"),
         ({"module": nn.Linear(4, 3).requires_grad_(False)}, "has no trainable parameter"),
     ],
 )
