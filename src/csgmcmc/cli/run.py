@@ -14,7 +14,6 @@ from rich.console import Console
 from csgmcmc.chain import shutdown_distributed
 from csgmcmc.cli.messages import Script, fail, is_own, warnings_in_one_line
 from csgmcmc.cli.sampling import Sampled, check, count_chains, sample, seed_of
-from csgmcmc.cli.scores import judge
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError, StoreError
 from csgmcmc.files import atomic_write, readable_io_errors
@@ -185,6 +184,8 @@ def _write(path: Path, record: Record) -> None:
 
 def _judge(done: Sampled, out: Path, *, wanted: bool) -> dict[str, Any]:
     """Counts, and scores if there are validation data."""
+    from csgmcmc.cli.scores import judge  # noqa: PLC0415  (slow to import, and not for --help)
+
     draws, task = DrawStore(out), done.task
     found: dict[str, Any] = {
         "draws": len(draws),
