@@ -1,5 +1,3 @@
-from inspect import signature
-
 import pytest
 import torch
 from torch.utils.data import (
@@ -13,14 +11,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from csgmcmc.loaders import (
-    CLONED_OPTIONS,
-    batches_of,
-    clone_loader,
-    describe_loader,
-    size_of,
-    to_device,
-)
+from csgmcmc.loaders import batches_of, clone_loader, describe_loader, size_of, to_device
 
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())
 LOADER = DataLoader(DATA, batch_size=5)
@@ -41,11 +32,6 @@ def test_batches_are_counted():
     assert batches_of([1, 2]) == 2
     with pytest.raises(ValueError, match="the length of the loader is not known"):
         batches_of(iter([1, 2]))
-
-
-def test_every_option_of_a_loader_is_cloned_but_its_data_and_its_order():
-    arguments = set(signature(DataLoader).parameters)
-    assert arguments - set(CLONED_OPTIONS) == {"dataset", "shuffle", "sampler", "batch_sampler"}
 
 
 def test_a_clone_has_the_options_of_its_original_except_for_changes():

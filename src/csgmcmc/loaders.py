@@ -1,5 +1,6 @@
 """Data loaders: their sizes, a description to compare, a clone, and batches on a device."""
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -7,11 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, SubsetRandomSampler
 
-CLONED_OPTIONS = (
-    *("batch_size", "collate_fn", "drop_last", "generator", "in_order", "multiprocessing_context"),
-    *("num_workers", "persistent_workers", "pin_memory", "pin_memory_device", "prefetch_factor"),
-    *("timeout", "worker_init_fn"),
-)
+DATA_AND_ORDER = ("dataset", "shuffle", "sampler", "batch_sampler")
 
 
 def describe_loader(loader: Any) -> dict[str, Any]:
@@ -61,9 +58,8 @@ def clone_loader(loader: DataLoader, dataset: Dataset, **changes: Any) -> DataLo
 
     The order is not copied: give `shuffle` or `sampler`.
     """
-    # Older versions of torch lack some of the options.
-    options = {name: getattr(loader, name) for name in CLONED_OPTIONS if hasattr(loader, name)}
-    return DataLoader(dataset, **{**options, **changes})
+    names = [name for name in signature(DataLoader).parameters if name not in DATA_AND_ORDER]
+    return DataLoader(dataset, **{name: getattr(loader, name) for name in names} | changes)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -4,13 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-)
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
 
 from csgmcmc.arguments import check_number
 from csgmcmc.loaders import clone_loader
@@ -53,11 +47,7 @@ def with_validation(task: Task, share: float, seed: int) -> HeldOut:
     held, kept = sorted(order[:count]), sorted(order[count:])
     task = replace(
         task,
-        data=_subset(
-            loader,
-            kept,
-            shuffle=isinstance(loader.sampler, RandomSampler),
-        ),
+        data=_subset(loader, kept, shuffle=isinstance(loader.sampler, RandomSampler)),
         validation=_subset(loader, held, shuffle=False, drop_last=False, generator=None),
         num_data=None if task.num_data is None else task.num_data * len(kept) / size,
     )
