@@ -2,13 +2,14 @@
 
 from importlib.metadata import version
 
-from csgmcmc.chain import Chain, init_distributed, shutdown_distributed, stack
+from csgmcmc.chain import Chain, init_distributed, shutdown_distributed
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.errors import DivergedError
 from csgmcmc.posterior import Posterior, Predictive, refresh_batchnorm
 from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule, Tick
+from csgmcmc.stacked import Stack, stack
 from csgmcmc.task import Task
 
 __version__ = version("csgmcmc")
@@ -34,6 +35,7 @@ __all__ = [
     "Recipe",
     "Sampler",
     "Schedule",
+    "Stack",
     "Task",
     "Tick",
     "__version__",

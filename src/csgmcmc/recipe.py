@@ -17,12 +17,13 @@ from torch import nn
 from torch.utils.data import DistributedSampler, SubsetRandomSampler
 
 from csgmcmc.arguments import check_choice, check_count, check_number
-from csgmcmc.chain import Chain, ProcessLayout, Stack
-from csgmcmc.chain.loop import Loss
+from csgmcmc.batches import Loss
+from csgmcmc.chain import Chain, ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
 from csgmcmc.schedules import Cyclical
+from csgmcmc.stacked import Stack
 
 # What a sampler is given by the recipe itself, or by the chain: not for `options`.
 GIVEN = ("params", "lr", "num_data", "temperature", "weight_decay", "seed", "generator", "chain")

@@ -21,12 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.chain import Chain, Stack
-from csgmcmc.chain.loop import Loss
+from csgmcmc.batches import Loss
+from csgmcmc.chain import Chain
 from csgmcmc.posterior import Categorical, Likelihood
 from csgmcmc.posterior.likelihoods import as_likelihood
 from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.recipe import Recipe
+from csgmcmc.stacked import Stack
 
 # Options of `Chain` that are not the script's to give: the task's own fields, and what commands do.
 TAKEN = ("model", "loss", "data", "sampler", "schedule", "draws", "chain_id", "layout")

@@ -4,7 +4,6 @@ from csgmcmc.chain.distributed import ProcessLayout, init_distributed, shutdown_
 from csgmcmc.chain.events import StepInfo
 from csgmcmc.chain.loop import Chain
 from csgmcmc.chain.scalars import read_scalars
-from csgmcmc.chain.stack import Stack, stack
 from csgmcmc.errors import DivergedError, SettingsMismatchError
 
 __all__ = [
@@ -12,10 +11,8 @@ __all__ = [
     "DivergedError",
     "ProcessLayout",
     "SettingsMismatchError",
-    "Stack",
     "StepInfo",
     "init_distributed",
     "read_scalars",
     "shutdown_distributed",
-    "stack",
 ]

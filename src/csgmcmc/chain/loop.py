@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from csgmcmc.arguments import check_count, check_number
+from csgmcmc.batches import Loss, batch_loss
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.clipping import clip_gradients
 from csgmcmc.chain.distributed import ProcessLayout, share_gradients
@@ -26,16 +27,14 @@ from csgmcmc.chain.parameters import trained_parameters
 from csgmcmc.chain.progress import Display
 from csgmcmc.chain.resumable_batches import ResumableBatches
 from csgmcmc.chain.scalars import ScalarLog
-from csgmcmc.chain.stack import Stack
-from csgmcmc.chain.watch import Watch
+from csgmcmc.checks import Watch
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
 from csgmcmc.errors import DivergedError
 from csgmcmc.randomness import Generator, random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.shards import local_shard
-
-Loss = Callable[..., Tensor]
+from csgmcmc.stacked import Stack
 
 
 class Chain:
@@ -141,7 +140,7 @@ class Chain:
         self._draws_are_rare = 100 * schedule.total_draws <= schedule.steps
         folder = self.draws.path if isinstance(self.draws, DrawStore) else None
         self._folder = folder if checkpoints is None else Path(checkpoints)
-        self.start_loss: float | None = None  # of the first step, which `Watch` compares with
+        self._watch: Watch | None = None
         self._checkpoints = None
         if self._folder is not None:
             replica = f"-{self.layout.replica_id}" if self.layout.replica_id else ""
@@ -160,6 +159,8 @@ class Chain:
         """
         try:
             self._claim()
+            if self.watch and self.data is not None:
+                self._watch = Watch(self, clip=self.clip, warns=self.layout.writes)
             first = self._restore() if resume else None
             self._run_from(self._begin(resume) if first is None else first)
         finally:
@@ -175,7 +176,6 @@ class Chain:
         log, log_every = ScalarLog(log_path, first), max(1, steps // 1000)
         cycles = self.schedule.total_cycles
         display = Display(f"chain {self.chain_id}", steps, cycles, first, self.progress)
-        watch = Watch(self) if self.watch else None
         kept = sum(draw.step < first for draw in self.draws.of_chain(self.chain_id))
         if not self.model.training:
             self.model.train()
@@ -184,8 +184,8 @@ class Chain:
             with display:
                 for step in range(first, steps):
                     moment = self._step(step)
-                    if watch is not None:
-                        watch.look(moment)
+                    if self._watch is not None:
+                        self._watch.look(moment.tick, moment.loss)
                     kept += moment.tick.collect
                     display.update(moment.tick, moment.lr, moment.temperature, moment.loss, kept)
                     if (step + 1) % log_every == 0:
@@ -211,6 +211,18 @@ class Chain:
             "clip": self.clip,
             "autocast": str(self._autocast),
         }
+
+    @property
+    def stepper(self) -> "Chain":
+        """What `Posterior.check` takes."""
+        return self
+
+    @property
+    def batches_per_step(self) -> float:
+        """Number of minibatches of the data whose mean is the gradient of one step."""
+        model = self.model
+        dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
+        return self.accumulate * self.layout.replicas / dealt
 
     # One step
 
@@ -289,9 +301,7 @@ class Chain:
     def _loss_of(self, model: Callable[..., Tensor], batch: Any) -> Tensor:
         if self.loss is None:
             return model()
-        if isinstance(batch, (tuple, list)) and len(batch) == 2:
-            return self.loss(model(batch[0]), batch[1])
-        return self.loss(model, batch)
+        return batch_loss(self.loss, model, batch)
 
     def _ends_cycle(self, tick: Tick) -> bool:
         following = tick.step + 1
@@ -378,7 +388,8 @@ class Chain:
         self.sampler.load_state_dict(state["sampler"])
         if self._feed is not None:
             self._feed.load_state_dict(state["feed"])
-        self.start_loss = state.get("start_loss")
+        if self._watch is not None and state.get("watch") is not None:
+            self._watch.load_state_dict(state["watch"])
         restore_random_state(state["random"], self.generators)
         return step
 
@@ -397,7 +408,7 @@ class Chain:
             "sampler": self.sampler.state_dict(),
             "feed": None if self._feed is None else self._feed.state_dict(),
             "random": random_state(self.generators),
-            "start_loss": self.start_loss,
+            "watch": None if self._watch is None else self._watch.state_dict(),
         }
         self._checkpoints.save(
             pytree.tree_map_only(Tensor, lambda x: local_shard(x.detach()), state)

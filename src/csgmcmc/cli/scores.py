@@ -1,8 +1,6 @@
 """What the draws of a run are worth on held-out data: the average beside its draws."""
 
-import io
 from collections.abc import Iterable
-from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
@@ -21,8 +19,7 @@ def judge(posterior: Posterior, validation: Iterable[Any], chain: Chain) -> dict
     """Scores of the average and, as a mean, of its draws; and `Posterior.check` in words."""
     # A list: of a loader that shuffles, too, all see the same.
     batches = check_pairs(list(validation), posterior.likelihood)
-    with redirect_stdout(io.StringIO()):  # which is said in the report
-        check = posterior.check(batches, chain=chain)
+    check = posterior.check(batches, stepper=chain.stepper, loss=chain.loss, data=chain.data)
     average, draws = _scores(posterior, posterior.predict_loader(batches, members=True))
     numbers = check.numbers
     return {
@@ -39,7 +36,7 @@ def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Score
         wrong = [_root_mean_square(mean, predictive) for mean in predictive.members]
         return {"RMSE": _root_mean_square(predictive.mean, predictive)}, {"RMSE": _mean(wrong)}
     assert isinstance(predictive, ClassPredictive)  # noqa: S101  (there is no other)
-    labels = predictive.labels()
+    labels = predictive.labels_numpy()
     counts = np.full(labels.shape, True)
     if isinstance(posterior.likelihood, Categorical):
         counts = labels != posterior.likelihood.ignore_index

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from csgmcmc.progress import Bar
 from csgmcmc.tuning.study import Trial
 
 
@@ -31,25 +31,16 @@ class SearchDisplay:
         self._trials, self._done, self._share = trials, len(done), 0.0
         complete = [trial.score for trial in done if trial.outcome == "complete"]
         self._best = max(complete, default=-math.inf)
-        self._bar: Progress | None = None
-        if shown and self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
-                TextColumn("{task.fields[state]}"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
-            self._task = self._bar.add_task("tune", total=trials, completed=len(done), state="")
+        self._bar = Bar(
+            "tune", trials, done=len(done), shown=shown, width=20, console=self._console
+        )
 
     def __enter__(self) -> "SearchDisplay":
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.__exit__()
 
     def say(self, words: str) -> None:
         """Print a line, above the bar where there is one."""
@@ -57,7 +48,7 @@ class SearchDisplay:
 
     def advance(self, share: float) -> None:
         """Say that so much of the trial's budget is used; called at every step."""
-        if self._bar is not None and share - self._share >= 0.01:
+        if self._bar.visible and share - self._share >= 0.01:
             self._share = share
             self._update()
 
@@ -66,7 +57,7 @@ class SearchDisplay:
         self._done, self._share = self._done + 1, 0.0
         if trial.outcome == "complete":
             self._best = max(self._best, trial.score)
-        if self._bar is not None:
+        if self._bar.visible:
             self._update()
             return
         self.say(f"trial {trial.number} of {self._trials}: {in_words(trial)}{self._best_so_far}")
@@ -76,12 +67,8 @@ class SearchDisplay:
         return f", best {self._best:.4f}" if self._best > -math.inf else ""
 
     def _update(self) -> None:
-        assert self._bar is not None  # noqa: S101  (called where there is a bar)
-        self._bar.update(
-            self._task,
-            completed=self._done + self._share,
-            state=f"{self._done}/{self._trials} trials{self._best_so_far}",
-        )
+        state = f"{self._done}/{self._trials} trials{self._best_so_far}"
+        self._bar.update(self._done + self._share, state)
 
 
 def in_words(trial: Trial) -> str:

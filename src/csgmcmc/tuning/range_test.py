@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from csgmcmc.arguments import check_count, check_number
+from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain, StepInfo
-from csgmcmc.chain.loop import Loss
 from csgmcmc.errors import DivergedError
 from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.recipe import Recipe, size_of
