@@ -259,7 +259,7 @@ def test_a_run_that_was_killed_has_the_name_of_its_script(monkeypatch):
     assert "holds a run of mine:make_run" in run("mine:frozen", *SHORT).output
 
 
-@pytest.mark.filterwarnings("default::csgmcmc.chain.watch.SamplingWarning")
+@pytest.mark.filterwarnings("default::csgmcmc.errors.SamplingWarning")
 def test_a_warning_is_one_line():
     result = run("mine:make_run", *SHORT, "--lr", "60", "--no-report")
     (line,) = [line for line in result.output.splitlines() if "is too high" in line]

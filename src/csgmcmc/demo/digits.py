@@ -155,7 +155,7 @@ def score(demo: DigitsDemo, method: Method, seed: int, posterior: Posterior) -> 
     """Test the averaged prediction, and its entropy on letters."""
     tested = _predict(posterior, demo.data.test)
     outside = posterior.predict(letters())
-    probabilities, labels = tested.probs_numpy(), tested.labels()
+    probabilities, labels = tested.probs_numpy(), tested.labels_numpy()
     return DigitsScore(
         method=method.name,
         seed=seed,
@@ -189,7 +189,7 @@ def validation_nll(demo: DigitsDemo, method: Method) -> float:
             predictive = _predict(sample(demo, method, seed), demo.data.validation)
         except DivergedError:
             return float("inf")
-        losses.append(negative_log_likelihood(predictive.probs_numpy(), predictive.labels()))
+        losses.append(negative_log_likelihood(predictive.probs_numpy(), predictive.labels_numpy()))
     return float(np.mean(losses))
 
 

@@ -50,6 +50,8 @@ class SGNHT(Sampler):
         chain_id: number of the chain; chains of one seed draw independent noise.
     """
 
+    thermostat = True
+
     law_tolerance = 0.03
     """The thermostat moves with the weights: right as lr goes to 0, close before."""
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from csgmcmc.arguments import check_count, check_number
+from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.errors import DivergedError
 from csgmcmc.loaders import size_of
-from csgmcmc.losses import Loss
 from csgmcmc.randomness import preserved_random_state
 from csgmcmc.recipe import Recipe
 from csgmcmc.schedules import Ramp

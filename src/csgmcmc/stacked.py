@@ -2,7 +2,7 @@
 
 The forward pass is vmapped over that dimension, so that the same samplers, schedules and loop run
 all chains at once. The losses are one for each chain and are *summed* before the backward pass: a
-mean would divide every gradient by the number of chains and sample the wrong law.
+mean would divide every gradient by the number of chains, and change the stationary distribution.
 """
 
 import copy
@@ -109,6 +109,14 @@ def stack(
         )
     check_count("number of models", len(models), at_least=1)
     return Stack(models, separate_batches=separate_batches)
+
+
+def gradient_norms(model: nn.Module, gradients: Sequence[Tensor]) -> Tensor:
+    """The norm of the gradients of `model`: one number, or one for each chain of a stack."""
+    if not isinstance(model, Stack):
+        return nn.utils.get_total_norm(gradients)
+    squares = [gradient.reshape(model.chains, -1).square().sum(1) for gradient in gradients]
+    return torch.stack(squares).sum(0).sqrt()
 
 
 def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:

@@ -1,0 +1,71 @@
+"""What the checks read of a run: its stepper, and the options that its schedule sets."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import nn
+
+from csgmcmc.samplers import Sampler
+from csgmcmc.samplers.base import Group
+from csgmcmc.schedules import Schedule, Tick
+
+MOST_STEPS = 1000  # of a schedule that are evaluated
+
+
+@runtime_checkable
+class StepperLike(Protocol):
+    """What the checks need of a `Stepper`; anything with these attributes will do.
+
+    Attributes:
+        model: the network, or a `Stack` of them.
+        sampler: over the model's parameters.
+        schedule: of the run.
+        batches_per_step: number of minibatches whose mean is the gradient of one step.
+        chain_id: number of the chain, of the first one for a stack.
+    """
+
+    @property
+    def model(self) -> nn.Module: ...
+    @property
+    def sampler(self) -> torch.optim.Optimizer: ...
+    @property
+    def schedule(self) -> Schedule: ...
+    @property
+    def batches_per_step(self) -> float: ...
+    @property
+    def chain_id(self) -> int: ...
+
+
+def has_thermostat(sampler: torch.optim.Optimizer) -> bool:
+    """Whether the sampler compensates for minibatch noise by itself, however large it is."""
+    return bool(getattr(type(sampler), "thermostat", False))
+
+
+def sampling_temperature(stepper: StepperLike) -> float:
+    """The highest temperature of the sampling stages; 0 if no noise is injected there."""
+    if not isinstance(stepper.sampler, Sampler):
+        return 0.0
+    ticks = sampling_ticks(stepper.schedule)
+    groups = stepper.sampler.param_groups
+    return max(options_at(group, tick)["temperature"] for group in groups for tick in ticks)
+
+
+def sampling_ticks(schedule: Schedule) -> list[Tick]:
+    """Some of the ticks of the sampling stages; of all stages if there is no sampling stage."""
+    ticks = [schedule(step) for step in evenly_spaced(schedule.steps, MOST_STEPS)]
+    return [tick for tick in ticks if tick.stage == "sample"] or ticks
+
+
+def options_at(group: Group, tick: Tick) -> dict[str, Any]:
+    """The options of a parameter group at a step."""
+    return {
+        **group,
+        "lr": group["initial_lr"] * tick.lr_scale,
+        "temperature": group["initial_temperature"] * tick.temperature_scale,
+    }
+
+
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """At most `most` of the numbers below `count`, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, most).round().astype(int)).tolist()
