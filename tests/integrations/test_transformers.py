@@ -36,6 +36,7 @@ from tests.integrations.tiny import (
     bert,
     gpt2,
     llama,
+    moved,
     reviews,
     sentences,
 )

@@ -96,7 +96,7 @@ def assert_same_draws(one: Sequence[Draw], other: Sequence[Draw], exactly: bool 
         torch.testing.assert_close(ours.tensors(), theirs.tensors(), rtol=rtol, atol=atol)
 
 
-def to_device(model: nn.Module, draw: Draw) -> float:
+def moved(model: nn.Module, draw: Draw) -> float:
     """How far the weights of a draw are from those of a model."""
     tensors = draw.tensors()
     return max(
