@@ -28,9 +28,9 @@ shares = st.floats(0, 1, exclude_max=True)
 sizes = st.floats(0, allow_infinity=False)
 counts = st.integers(1, 1000)
 OPTIONS = {
-    "SGHMC": {"momentum": shares, "noise_estimate": shares},
+    "SGHMC": {"momentum": shares, "gradient_variance": shares},
     "PSGLD": {"alpha": shares, "adapt": st.sampled_from(["always", "cold"])},
-    "SGLD": {"foreach": st.booleans()},
+    "SGLD": {},
 }
 recipes = st.sampled_from(sorted(OPTIONS)).flatmap(
     lambda sampler: st.builds(
@@ -101,7 +101,7 @@ def test_a_file_of_something_else_is_refused(text, words, tmp_path):
         ({"options": 3}, "options must be a dictionary, got 3"),
         (
             {"sampler": "SGLD", "options": {"momentum": 0.9}},
-            "options has momentum, which SGLD does not take there: choose from prior, foreach",
+            "options has momentum, which SGLD does not take there: choose from prior",
         ),
         ({"options": {"num_data": 5}}, "options has num_data, which SGHMC does not take there"),
     ],

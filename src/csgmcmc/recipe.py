@@ -25,7 +25,7 @@ from csgmcmc.samplers import discover as samplers
 from csgmcmc.schedules import Cyclical
 
 # What a sampler is given by the recipe itself, or by the chain: not for `options`.
-GIVEN = ("params", "lr", "num_data", "temperature", "weight_decay", "seed", "generator", "chain")
+GIVEN = ("params", "lr", "num_data", "temperature", "weight_decay", "seed", "chain_id")
 
 
 @dataclass(frozen=True)

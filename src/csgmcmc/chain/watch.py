@@ -18,7 +18,7 @@ from torch import Tensor
 from csgmcmc.chain.events import StepInfo
 from csgmcmc.chain.stack import Stack
 from csgmcmc.errors import SamplingWarning
-from csgmcmc.samplers import SGNHT, Sampler
+from csgmcmc.samplers import Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.shards import local_shard
 
@@ -57,7 +57,7 @@ class Watch:
             sampler = chain.sampler
             enough = _sampling_steps(chain) * chain.schedule.total_cycles >= FEWEST_STEPS
             # A thermostat makes up for the minibatches' noise, however large it is.
-            if enough and isinstance(sampler, Sampler) and not isinstance(sampler, SGNHT):
+            if enough and isinstance(sampler, Sampler) and not sampler.thermostat:
                 self._watches.append(_NoiseWatch(chain, sampler))
 
     def look(self, moment: StepInfo) -> None:
@@ -204,6 +204,8 @@ class _NoiseWatch:
             noise = (first[param] - 2 * second[param] + third[param]) * (group["lr"] * gain)
             minibatch += noise.square().sum().item() / 6
             wanted = _wanted(self._sampler, group, param)
+            if wanted is None:  # the sampler does not declare its noise
+                return
             if isinstance(wanted, Tensor):
                 injected += self._some(wanted).sum().item()
             else:
@@ -244,7 +246,7 @@ def _words_on_noise(ratio: float, temperature: float) -> str:
         )
     return words + (
         f"theirs heats the chain to a temperature of up to {heated:.2g}; raise the batch size, "
-        "lower lr, or give noise_estimate="
+        "lower lr, or give gradient_variance="
     )
 
 
@@ -256,7 +258,7 @@ def _sampling_steps(chain: "Chain") -> int:
     return round(share * schedule.steps / schedule.total_cycles)
 
 
-def _wanted(sampler: Sampler, group: Group, param: Tensor) -> Tensor | float:
+def _wanted(sampler: Sampler, group: Group, param: Tensor) -> Tensor | float | None:
     """Variance of the noise of a step, with what is left out for the minibatches' own."""
     if "gradient_variance" in group:
         group = {**group, "gradient_variance": 0.0}

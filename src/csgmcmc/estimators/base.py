@@ -177,7 +177,7 @@ class BayesianMLP(BaseEstimator):
 
     def _preconditions(self) -> bool:
         """Whether the sampler has a preconditioner, and so finds the size of steps by itself."""
-        return samplers()[self.sampler].gradient_gain is not Sampler.gradient_gain
+        return samplers()[self.sampler].preconditioned
 
     # Predicting
 

@@ -19,7 +19,7 @@ from csgmcmc.posterior.thermometer import (
     parameter_reports,
     sampling_temperature,
 )
-from csgmcmc.samplers import SGNHT, Sampler
+from csgmcmc.samplers import Sampler
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.posterior import Posterior
@@ -141,7 +141,7 @@ def _check_sampling(
     numbers["noise_ratio"] = ratio
     words = f"injected noise is {ratio:.2g} times that of the minibatches"
     # A thermostat makes up for the minibatches' noise, however large it is.
-    ruled_by_minibatches = ratio < NEGLIGIBLE and not isinstance(chain.sampler, SGNHT)
+    ruled_by_minibatches = ratio < NEGLIGIBLE and not chain.sampler.thermostat
     if ruled_by_minibatches:
         advice.append(_advice_on_noise(chain, ratio))
     shares = {way: _judge(parameters, way, size) for way in REMEDIES}
@@ -166,7 +166,7 @@ def _advice_on_noise(chain: Chain, ratio: float) -> str:
         )
     return (
         f"the noise of the minibatches heats the chain to a temperature of up to {heated:.2g}: "
-        "larger batches, a smaller lr, or noise_estimate="
+        "larger batches, a smaller lr, or gradient_variance="
     )
 
 

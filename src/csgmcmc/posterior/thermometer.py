@@ -236,9 +236,16 @@ def _noise(
     there = [_group_at(group, tick) for tick in sampling]
     for at in there:  # what the sampler leaves out for the minibatches' noise is meant, too
         at.update({"gradient_variance": 0.0} if "gradient_variance" in at else {})
-    injected = np.mean([_mean(sampler.injected_variance(at, param)) for at in there])
+    injected = np.mean([_mean(_injected_variance(sampler, at, param)) for at in there])
     squared_lr = np.mean([at["lr"] ** 2 for at in there])
     return effective_noise(injected, variance, float(squared_lr**0.5))
+
+
+def _injected_variance(sampler: Sampler, group: Group, param: Tensor) -> Tensor | float:
+    variance = sampler.injected_variance(group, param)
+    if variance is None:
+        raise ValueError(f"{type(sampler).__name__} does not declare its injected_variance")
+    return variance
 
 
 def _sampled(model: nn.Module, sampler: torch.optim.Optimizer) -> Groups:
