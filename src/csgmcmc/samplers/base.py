@@ -251,10 +251,13 @@ class States:
         self, name: str, start: Callable[[Tensor], Tensor] = torch.zeros_like
     ) -> list[Tensor]:
         """The tensors called `name`, local as those of `update`; new ones are `start(param)`."""
-        for index in self.missing(name):
-            param = self._params[index]
-            self._state[param][name] = start(param)
-        return [local_shard(self._state[param][name]) for param in self._params]
+        tensors = []
+        for param in self._params:
+            state = self._state[param]
+            if name not in state:
+                state[name] = start(param)
+            tensors.append(local_shard(state[name]))
+        return tensors
 
     def missing(self, name: str) -> list[int]:
         """Indices of the parameters that have no tensor called `name` yet."""
