@@ -10,6 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from csgmcmc import SGHMC, SGLD, SGNHT, Cyclical, Sampler
 from csgmcmc.samplers.noise import Noise
@@ -276,6 +278,43 @@ def test_several_dtypes_in_one_sampler(sampler):
     chain.step()
     for param in params:
         assert 0 < float(param.double().std()) < float("inf")
+
+
+@pytest.fixture
+def mesh():
+    """A mesh of one process, whose tensors are sharded all the same."""
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+@every_sampler
+def test_sharded_parameters_are_updated_as_local_tensors(sampler, mesh, monkeypatch):
+    """State is sharded as the parameters are; `update` sees none of it."""
+    seen, update = [], sampler.update
+
+    def spy(self, group, params, gradients, noise, states):
+        update(self, group, params, gradients, noise, states)
+        made = [tensor for name in self.state[sharded] for tensor in states(name)]
+        seen.extend([*params, *gradients, *(noise or []), *made])
+
+    monkeypatch.setattr(sampler, "update", spy)
+    sharded = distribute_tensor(torch.ones(6), mesh, [Shard(0)])
+    chain = make(sampler, [sharded], weight_decay=0.1, temperature=0.0)
+    whole = torch.ones(6)
+    other = make(sampler, [whole], weight_decay=0.1, temperature=0.0)
+    for temperature in (0.0, 0.0, 1.0):
+        sharded.grad = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])
+        chain.param_groups[0]["temperature"] = temperature
+        chain.step()
+        if temperature == 0:
+            whole.grad = torch.arange(6.0)
+            other.step()
+            assert torch.equal(sharded.to_local(), whole)
+    assert all(type(tensor) is torch.Tensor for tensor in seen)
+    assert all(isinstance(tensor, DTensor) for tensor in chain.state[sharded].values())
 
 
 @every_sampler
