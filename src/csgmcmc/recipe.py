@@ -28,7 +28,7 @@ from csgmcmc.stacked import Stack
 
 # Arguments of a sampler that the recipe itself sets, so that `sampler_options` cannot.
 RESERVED_SAMPLER_OPTIONS = (
-    *("params", "lr", "num_data", "temperature", "weight_decay", "seed", "generator", "chain_id"),
+    *("params", "lr", "num_data", "temperature", "weight_decay", "seed", "chain_id"),
 )
 
 RENAMED_SINCE_0_1 = {"options": "sampler_options", "samples_per_cycle": "draws_per_cycle"}

@@ -458,7 +458,7 @@ def test_a_preconditioner_that_has_seen_nothing_is_refused():
 def test_noise_that_is_left_out_for_the_minibatches_counts_as_injected():
     targets = targets_around(5.0)
     draws = list(posterior_draws(targets, ticks_of([0, 0])))
-    options = {"momentum": 0.8, "noise_estimate": 0.15, "temperature": 2.0}
+    options = {"momentum": 0.8, "gradient_variance": 12 / NUM_DATA, "temperature": 2.0}
     run = run_of(in_order(targets, 10), SGHMC, **options)
     report = reports(Means(), draws, run)["first"]
     assert report.noise.injected == pytest.approx(2 * 0.2 * 0.05 * 2.0 / NUM_DATA)

@@ -14,7 +14,7 @@ from csgmcmc import diagnostics
 from csgmcmc.checks import noise
 from csgmcmc.checks.evaluation import Array, Evaluation, TrainingRun
 from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports
-from csgmcmc.checks.run import has_thermostat, sampling_temperature
+from csgmcmc.checks.run import sampling_temperature
 
 Numbers = dict[str, float]
 Advice = list[str]
@@ -125,7 +125,9 @@ def _check_sampling(
     )
     numbers["noise_ratio"] = ratio
     words = noise.describe_noise(ratio)
-    minibatches_dominate = ratio < noise.NEGLIGIBLE and not has_thermostat(run.stepper.sampler)
+    minibatches_dominate = ratio < noise.NEGLIGIBLE and not getattr(
+        run.stepper.sampler, "thermostat", False
+    )
     if minibatches_dominate:
         advice.append(noise.noise_advice(ratio, temperature))
     shares = {way: _judge(parameters, way, size) for way in REMEDIES}

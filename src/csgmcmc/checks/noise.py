@@ -42,4 +42,7 @@ def uncorrected_variance(sampler: Sampler, group: Group, param: Tensor) -> Tenso
     """
     if "gradient_variance" in group:
         group = {**group, "gradient_variance": 0.0}
-    return sampler.injected_variance(group, param)
+    variance = sampler.injected_variance(group, param)
+    if variance is None:
+        raise ValueError(f"{type(sampler).__name__} does not declare its injected_variance")
+    return variance

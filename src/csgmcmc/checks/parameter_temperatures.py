@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from csgmcmc.batches import Loss, batch_loss
 from csgmcmc.checks.noise import uncorrected_variance
-from csgmcmc.checks.run import StepperLike, evenly_spaced, options_at, sampling_ticks
+from csgmcmc.checks.run import StepperLike, evenly_spaced, sampling_ticks
 from csgmcmc.diagnostics import (
     EffectiveNoise,
     Temperature,
@@ -35,7 +35,7 @@ from csgmcmc.randomness import Generator, generators_of, random_state, restore_r
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
-from csgmcmc.schedules import Tick
+from csgmcmc.schedules import Tick, options_at
 from csgmcmc.stacked import Stack
 
 MOST_DRAWS = 12  # at which gradients are taken

@@ -1,14 +1,13 @@
 """What the checks read of a run: its stepper, and the options that its schedule sets."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import nn
 
 from csgmcmc.samplers import Sampler
-from csgmcmc.samplers.base import Group
-from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.schedules import Schedule, Tick, options_at
 
 MOST_STEPS = 1000  # of a schedule that are evaluated
 
@@ -37,11 +36,6 @@ class StepperLike(Protocol):
     def chain_id(self) -> int: ...
 
 
-def has_thermostat(sampler: torch.optim.Optimizer) -> bool:
-    """Whether the sampler compensates for minibatch noise by itself, however large it is."""
-    return bool(getattr(type(sampler), "thermostat", False))
-
-
 def sampling_temperature(stepper: StepperLike) -> float:
     """The highest temperature of the sampling stages; 0 if no noise is injected there."""
     if not isinstance(stepper.sampler, Sampler):
@@ -55,15 +49,6 @@ def sampling_ticks(schedule: Schedule) -> list[Tick]:
     """Some of the ticks of the sampling stages; of all stages if there is no sampling stage."""
     ticks = [schedule(step) for step in evenly_spaced(schedule.steps, MOST_STEPS)]
     return [tick for tick in ticks if tick.stage == "sample"] or ticks
-
-
-def options_at(group: Group, tick: Tick) -> dict[str, Any]:
-    """The options of a parameter group at a step."""
-    return {
-        **group,
-        "lr": group["initial_lr"] * tick.lr_scale,
-        "temperature": group["initial_temperature"] * tick.temperature_scale,
-    }
 
 
 def evenly_spaced(count: int, most: int) -> list[int]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.checks import noise
-from csgmcmc.checks.run import StepperLike, has_thermostat
+from csgmcmc.checks.run import StepperLike
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Schedule, Tick
@@ -58,7 +58,7 @@ class Watch:
         self._watches: list[_LossWatch | _NoiseWatch] = [self._loss]
         sampler, schedule = stepper.sampler, stepper.schedule
         enough = _sampling_steps(schedule) * schedule.total_cycles >= FEWEST_STEPS
-        if enough and isinstance(sampler, Sampler) and not has_thermostat(sampler):
+        if enough and isinstance(sampler, Sampler) and _needs_noise_watch(sampler):
             self._watches.append(_NoiseWatch(stepper, sampler, clip))
 
     def look(self, tick: Tick, loss: float) -> None:
@@ -274,3 +274,9 @@ def _level_of_caller() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").startswith("csgmcmc."):
         level, frame = level + 1, frame.f_back
     return level
+
+
+def _needs_noise_watch(sampler: Sampler) -> bool:
+    """Whether the sampler declares its noise, and has no thermostat that adapts to minibatches."""
+    declared = type(sampler).injected_variance is not Sampler.injected_variance
+    return declared and not sampler.thermostat
