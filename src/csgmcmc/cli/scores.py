@@ -38,13 +38,10 @@ def _on_one_process(done: Sampled) -> Chain:
     Replicas of a chain average their gradients as accumulated batches do.
     """
     task, chain = done.task, done.chain
-    return Chain(
-        *(task.model, task.loss, task.data, chain.sampler, chain.schedule),
-        accumulate=chain.accumulate * chain.layout.replicas,
-        autocast=task.chain_options.get("autocast"),
-        device=task.chain_options.get("device"),
-        progress=False,
-    )
+    options = {name: task.chain_options.get(name) for name in ("autocast", "device")}
+    accumulate = chain.accumulate * chain.layout.replicas
+    parts = (task.model, task.loss, task.data, chain.sampler, chain.schedule)
+    return Chain(*parts, accumulate=accumulate, progress=False, **options)
 
 
 def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Scores]:
