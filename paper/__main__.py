@@ -9,7 +9,7 @@ import torch
 import typer
 from rich.console import Console
 
-from csgmcmc.chain import shutdown_distributed
+from csgmcmc.distributed import shutdown_distributed
 from csgmcmc.recipe import read_values
 from paper.experiments import Experiment, find_experiments
 from paper.experiments import reproduce as run_experiment

@@ -21,8 +21,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset
 
 from csgmcmc.arguments import check_choice
-from csgmcmc.chain import Chain, ProcessLayout, init_distributed
+from csgmcmc.chain import Chain
 from csgmcmc.diagnostics import top_k_accuracy
+from csgmcmc.distributed import ProcessLayout, init_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC

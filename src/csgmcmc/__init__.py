@@ -2,7 +2,8 @@
 
 from importlib.metadata import version
 
-from csgmcmc.chain import Chain, init_distributed, shutdown_distributed
+from csgmcmc.chain import Chain
+from csgmcmc.distributed import init_distributed, shutdown_distributed
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.errors import DivergedError
 from csgmcmc.posterior import Posterior, Predictive, refresh_batchnorm
@@ -10,6 +11,7 @@ from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule, Tick
 from csgmcmc.stacked import Stack, stack
+from csgmcmc.stepper import Stepper
 from csgmcmc.task import Task
 
 __version__ = version("csgmcmc")
@@ -36,6 +38,7 @@ __all__ = [
     "Sampler",
     "Schedule",
     "Stack",
+    "Stepper",
     "Task",
     "Tick",
     "__version__",

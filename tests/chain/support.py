@@ -31,7 +31,7 @@ class Noisy(Dataset):
 
 
 def make_chain(
-    path: Path | str, *, loader=None, steps: int = STEPS, draws=None, **options
+    path: Path | str, *, loader=None, steps: int = STEPS, draws=None, schedule=None, **options
 ) -> Chain:
     """The same run every time: model, shuffling, augmentation and dropout from one seed."""
     torch.manual_seed(5)
@@ -42,7 +42,7 @@ def make_chain(
     )
     loader = DataLoader(Noisy(), batch_size=8, shuffle=True) if loader is None else loader
     sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, momentum=0.8, seed=3)
-    schedule = Cyclical(steps, cycles=3, exploration=0.5, draws_per_cycle=4)
+    schedule = schedule or Cyclical(steps, cycles=3, exploration=0.5, draws_per_cycle=4)
     options = {"checkpoint_every": 7, "progress": False, **options}
     draws = DrawStore(path) if draws is None else draws
     return Chain(model, nn.functional.cross_entropy, loader, sampler, schedule, draws, **options)
@@ -60,4 +60,4 @@ def told_and_slowed(seconds: float):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    make_chain(sys.argv[1], on_step=told_and_slowed(float(sys.argv[2]))).run(resume=True)
+    make_chain(sys.argv[1], callbacks=told_and_slowed(float(sys.argv[2]))).run(resume=True)

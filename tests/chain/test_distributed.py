@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from csgmcmc import SGHMC, Chain, Constant, DrawStore
-from csgmcmc.chain import ProcessLayout, init_distributed
+from csgmcmc.distributed import ProcessLayout, init_distributed
 from csgmcmc.errors import StoreWarning
 from tests.chain import torchrun_jobs
 from tests.support import SIGMAS

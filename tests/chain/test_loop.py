@@ -107,19 +107,27 @@ def test_clipping_bounds_the_gradient():
         grads = [p.grad for p in moment.chain.model.parameters()]
         norms.append(float(nn.utils.get_total_norm(grads)))
 
-    linear_chain(DataLoader(plain_data(), batch_size=8), Constant(5), clip=0.1, on_step=look).run()
+    linear_chain(
+        DataLoader(plain_data(), batch_size=8), Constant(5), clip=0.1, callbacks=look
+    ).run()
     assert norms == pytest.approx([0.1] * 5, rel=1e-3)
 
 
 def test_callbacks_see_every_step_draw_and_cycle_end():
     seen = {"step": [], "lr": [], "draw": [], "cycle": []}
+
+    def look(info):
+        seen["step"].append(info.tick.step)
+        if info.tick.collect:
+            seen["draw"].append((info.tick.step, len(info.chain.draws)))
+        if info.ends_cycle:
+            seen["cycle"].append(info.tick.cycle)
+
     schedule = Cyclical(20, cycles=2, exploration=0.5, draws_per_cycle=2)
     linear_chain(
         DataLoader(plain_data(), batch_size=8),
         schedule,
-        on_step=[lambda m: seen["step"].append(m.tick.step), lambda m: seen["lr"].append(m.lr)],
-        on_draw=lambda m: seen["draw"].append((m.tick.step, len(m.chain.draws))),
-        on_cycle_end=lambda m: seen["cycle"].append(m.tick.cycle),
+        callbacks=[look, lambda info: seen["lr"].append(info.lr)],
     ).run()
     assert seen["step"] == list(range(20))
     assert seen["lr"] == [pytest.approx(0.1 * schedule(step).lr_scale) for step in range(20)]
@@ -137,7 +145,7 @@ def test_a_loss_that_is_not_finite_stops_the_chain_and_loses_nothing(tmp_path):
     with pytest.raises(
         DivergedError, match=r"chain 0 diverged: the loss is not finite at step 34"
     ) as e:
-        make_chain(tmp_path, on_step=explode).run()
+        make_chain(tmp_path, callbacks=explode).run()
     message = str(e.value)
     assert "cycle 0, sample, lr" in message
     assert "Lower lr" in message
@@ -147,7 +155,7 @@ def test_a_loss_that_is_not_finite_stops_the_chain_and_loses_nothing(tmp_path):
     assert [draw.step for draw in draws] == [24, 29]
     assert draws.verify() == []
     state = torch.load(tmp_path / "checkpoints" / "0000.pt", weights_only=True)
-    assert state["step"] == 28
+    assert state["taken"] == 28
     assert all(value.isfinite().all() for value in state["model"].values())
     make_chain(tmp_path).run(resume=True)
     assert len(DrawStore(tmp_path)) == 12
@@ -215,7 +223,7 @@ def test_nothing_to_train_is_refused():
 
 def test_two_runs_of_one_chain_at_once_are_refused(tmp_path):
     store = DrawStore(tmp_path)
-    store.claim(0)
+    store.lock_chain(0)
     with pytest.raises(LockedError):
         make_chain(tmp_path).run()
 
@@ -278,7 +286,7 @@ def test_scalars_are_logged_and_survive_a_resume(tmp_path):
             raise Stop
 
     with pytest.raises(Stop):
-        make_chain(tmp_path, on_step=stop).run()
+        make_chain(tmp_path, callbacks=stop).run()
     make_chain(tmp_path).run(resume=True)
     scalars = read_scalars(tmp_path / "logs" / "0000.jsonl")
     assert scalars["step"].tolist() == list(range(120))
@@ -356,7 +364,7 @@ def test_modes_of_modules_are_kept():
     loader, schedule = DataLoader(plain_data(), batch_size=8), Constant(6, every=2)
     Chain(
         model, cross_entropy, loader, sampler, schedule,
-        on_draw=lambda m: m.chain.model.eval(), progress=False,
+        callbacks=lambda info: info.chain.model.eval(), progress=False,
     ).run()  # fmt: skip
     assert seen == [[True, True, False, True, True]] * 6
     assert model[1].num_batches_tracked == 0

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import SGHMC, SGLD, Chain, Constant, MemoryDraws, stack
-from csgmcmc.chain import ProcessLayout
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.errors import DivergedError
 from csgmcmc.samplers.noise import Noise
 from tests.chain.support import Noisy
@@ -141,7 +141,7 @@ def test_the_chain_that_diverges_is_named():
     sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, chain_id=5)
     chain = Chain(
         model, cross_entropy, data(), sampler, Constant(9), MemoryDraws(),
-        on_step=spoil, progress=False,
+        callbacks=spoil, progress=False,
     )  # fmt: skip
     with pytest.raises(DivergedError, match=r"chain 6 diverged") as error:
         chain.run()

@@ -64,7 +64,7 @@ def restart(out: Path) -> None:
     loss, store = nn.functional.cross_entropy, DrawStore(out / "store")
     Chain(
         model, loss, loader, sampler, schedule, store,
-        layout=here, progress=False, checkpoint_every=7, on_step=die,
+        layout=here, progress=False, checkpoint_every=7, callbacks=die,
     ).run(resume=True)  # fmt: skip
 
 
@@ -91,9 +91,11 @@ def shards(out: Path) -> None:
             raise KeyboardInterrupt
 
     store, schedule = DrawStore(out / "store"), Constant(4, every=1)
-    options = {"place": here, "progress": False, "checkpoint_every": 2}
+    options = {"layout": here, "progress": False, "checkpoint_every": 2}
     with suppress(KeyboardInterrupt):
-        Chain(model, no_gradient, batches, sampler, schedule, store, on_step=stop, **options).run()
+        Chain(
+            model, no_gradient, batches, sampler, schedule, store, callbacks=stop, **options
+        ).run()
     Chain(model, no_gradient, batches, sampler, schedule, store, **options).run(resume=True)
     assert start.keys() == model.state_dict().keys()
     mine = model.state_dict()["0.weight"].to_local()
@@ -106,7 +108,7 @@ def seeds(out: Path) -> None:
     model = network()
     sampler = SGHMC(model.parameters(), lr=0.05, num_data=40)
     try:
-        Chain(model, nn.functional.cross_entropy, [1], sampler, Constant(1), layout=here)
+        Chain(model, nn.functional.cross_entropy, [1], sampler, Constant(1), layout=here).run()
     except ValueError as error:
         (out / f"{here.replica_id}.txt").write_text(str(error))
 

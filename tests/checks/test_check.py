@@ -17,7 +17,7 @@ from csgmcmc.posterior import Gaussian
 from csgmcmc.posterior.evaluation import evaluate
 from csgmcmc.posterior.likelihoods import Categorical
 from tests.checks.support import Run, of_run
-from tests.posterior.support import Scale, Table, tick
+from tests.posterior.support import Scale, Table
 
 POINTS, CLASSES = 2000, 4
 
@@ -31,7 +31,7 @@ def quick(monkeypatch):
 def posterior_of(tables, cycles, chains=None, **options):
     draws = MemoryDraws()
     for step, (table, cycle) in enumerate(zip(tables, cycles, strict=True)):
-        draws.append(Table(table), tick(step, cycle), chain_id=chains[step] if chains else 0)
+        draws.append(Table(table), step=step, cycle=cycle, chain_id=chains[step] if chains else 0)
     return Posterior(Table(tables[0]), draws, **options)
 
 
@@ -404,7 +404,7 @@ def judged(
         ):
             noise = torch.randn(len(mean), generator=generator)
             layer.data = mean + (heat / 50) ** 0.5 * noise
-        draws.append(model, tick(step, cycle=step // 3))
+        draws.append(model, step=step, cycle=step // 3)
     pairs = TensorDataset(torch.zeros(50, 1), targets)
     data = DataLoader(pairs, batch_size) if data is None else data
     options = {"lr": 0.01, "num_data": 50, "seed": 0, **options}
@@ -558,7 +558,7 @@ def test_every_draw_sees_every_batch_once(kind, vectorize):
     seen = []
     draws = MemoryDraws()
     for step in range(3):
-        draws.append(Scale(), tick(step))
+        draws.append(Scale(), step=step)
     targets = torch.arange(7) % 3
     likelihood: Any = "categorical"
     if kind == "regression":

@@ -26,9 +26,9 @@ from csgmcmc import (
     Tick,
     stack,
 )
-from csgmcmc.chain.distributed import ProcessLayout
 from csgmcmc.checks import kinetic_temperatures
 from csgmcmc.checks.run import sampling_temperature
+from csgmcmc.distributed import ProcessLayout
 from tests.checks.support import Run, reports
 from tests.posterior.support import randomise
 from tests.support import SIGMAS
@@ -109,13 +109,18 @@ def test_kinetic_temperatures_while_it_runs():
     sampler = SGHMC(
         model.parameters(), 0.001, num_data=NUM_DATA, momentum=0.9, temperature=2.0, seed=0
     )
+
+    def look(info):
+        if info.tick.collect:
+            found.append(kinetic_temperatures(model, sampler))
+
     Chain(
         model,
         half_square,
         make_loader(NUM_DATA),
         sampler,
         Constant(2000, every=400, burn_in=400),
-        on_draw=lambda _: found.append(kinetic_temperatures(model, sampler)),
+        callbacks=look,
         progress=False,
     ).run()
     values = [one[name].value for one in found for name in ("first", "second")]
@@ -199,7 +204,12 @@ def posterior_draws(targets: Tensor, ticks, temperature=1.0, seed=0) -> MemoryDr
     for tick in ticks:
         noise = torch.randn(2 * SIZE, generator=generator)
         weights = targets.mean(0) + (temperature / len(targets)) ** 0.5 * noise
-        draws.append({"first": weights[:SIZE], "second": weights[SIZE:]}, tick)
+        draws.append(
+            {"first": weights[:SIZE], "second": weights[SIZE:]},
+            step=tick.step,
+            cycle=tick.cycle,
+            stage=tick.stage,
+        )
     return draws
 
 
@@ -272,8 +282,8 @@ def test_cycles_of_two_chains_are_two_cycles():
     one = posterior_draws(targets, ticks_of([0, 0]))
     both = MemoryDraws()
     for number, draw in enumerate(one):
-        both.append(draw.tensors(), ticks_of([0])[0], chain_id=number)
-        both.append(draw.tensors(), Tick(1, 0, "sample", 1.0, 1.0, collect=True), chain_id=number)
+        both.append(draw.tensors(), step=0, chain_id=number)
+        both.append(draw.tensors(), step=1, chain_id=number)
     run = run_of(in_order(targets, 10))
     apart: Any = reports(run.model, list(both), run)["first"].temperature
     alone: Any = reports(run.model, list(one), run)["first"].temperature
@@ -405,13 +415,15 @@ def test_a_step_of_many_batches_has_less_noise_and_one_of_a_part_more():
     ("accumulate", "replicas", "chains", "expected"),
     [(1, 1, 1, 1), (3, 1, 1, 3), (1, 2, 1, 2), (3, 2, 1, 6), (1, 1, 5, 0.2), (2, 1, 5, 0.4)],
 )
-def test_batches_per_step_of_a_chain(accumulate, replicas, chains, expected):
+def test_batches_per_step_of_a_chain(monkeypatch, accumulate, replicas, chains, expected):
+    monkeypatch.setattr("csgmcmc.chain.loop.share_gradients", lambda model, _: model)  # it is alone
     model = stack(Means, chains=chains, separate_batches=True) if chains > 1 else Means()
     sampler = SGLD(model.parameters(), 0.1, num_data=NUM_DATA)
     chain = Chain(
-        *(model, half_square, make_loader(10), sampler, Constant(9)), accumulate=accumulate
+        *(model, half_square, make_loader(10), sampler, Constant(9)),
+        accumulate=accumulate,
+        layout=ProcessLayout(replicas=replicas),
     )
-    chain.layout = ProcessLayout(replicas=replicas)  # after it was made: it is alone
     assert chain.stepper.batches_per_step == pytest.approx(expected)
 
 
@@ -559,7 +571,7 @@ def test_gradients_are_taken_in_the_modes_that_the_chain_trains_in(asleep):
         getattr(model, name).eval()
     draws = MemoryDraws()
     for tick in ticks_of([0, 0, 0]):
-        draws.append(randomise(Network(), seed=tick.step), tick)
+        draws.append(randomise(Network(), seed=tick.step), step=tick.step, cycle=tick.cycle)
     run = run_of(data, model=model, lr=1.0)
     noise = {}
     for draw in draws:
@@ -589,7 +601,7 @@ def test_a_chain_whose_model_is_in_evaluation_mode_trains_all_of_it():
     model.drop = nn.Dropout(0.0)
     draws = MemoryDraws()
     for tick in ticks_of([0, 0]):
-        draws.append(randomise(Network(), seed=tick.step), tick)
+        draws.append(randomise(Network(), seed=tick.step), step=tick.step, cycle=tick.cycle)
     run = run_of(data, model=model)
     awake = reports(model, list(draws), run)
     model.eval()

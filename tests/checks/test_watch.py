@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
 from csgmcmc import PSGLD, SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, Posterior
-from csgmcmc.chain import ProcessLayout
 from csgmcmc.checks import Watch
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.errors import DivergedError, SamplingWarning
 from csgmcmc.targets.density import Density
 from csgmcmc.targets.gaussian import GaussianTarget
@@ -171,7 +171,7 @@ def test_a_sharded_model_is_watched():
 def test_a_replica_that_does_not_write_is_silent():
     """Of the replicas of a chain, one speaks."""
     chain = make_chain(temperature=1e-5)
-    chain.layout = ProcessLayout(replica_id=1, replicas=2)  # after it was made: it is alone
+    chain.stepper.layout = ProcessLayout(replica_id=1, replicas=2)  # after it was made: it is alone
     assert warned(chain) == []
 
 
@@ -181,7 +181,7 @@ def test_watching_changes_no_bit_and_costs_the_same_for_a_longer_run():
         found = []
         for watch in (True, False):
             chain = make_chain(watch=watch, clip=1e3)
-            chain.schedule = Constant(steps, draws=1)
+            chain.stepper.schedule = Constant(steps, draws=1)
             with Count() as count:
                 chain.run()
             found.append((chain, count.total, torch.get_rng_state()))
@@ -283,7 +283,7 @@ def test_a_resumed_run_is_compared_with_its_first_step(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        chain(on_step=stop).run()
+        chain(callbacks=stop).run()
     resumed = chain()
     with warnings.catch_warnings(action="error"):
         resumed.run(resume=True)

@@ -8,8 +8,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from csgmcmc.chain import ProcessLayout
 from csgmcmc.cli.sampling import count_chains, divided
+from csgmcmc.distributed import ProcessLayout
 
 DATA = TensorDataset(torch.arange(12))
 PARTS = [ProcessLayout(replica_id=replica, replicas=2) for replica in range(2)]

@@ -97,8 +97,8 @@ def fit(module=None, loader=None, draws=None, schedule: Schedule = SCHEDULE, **o
 
 
 def assert_same(one, other, **tolerance: Any) -> None:
-    assert [(draw.chain, draw.step, draw.cycle) for draw in one] == [
-        (draw.chain, draw.step, draw.cycle) for draw in other
+    assert [(draw.chain_id, draw.step, draw.cycle) for draw in one] == [
+        (draw.chain_id, draw.step, draw.cycle) for draw in other
     ]
     assert len(one) > 0
     for left, right in zip(one, other, strict=True):

@@ -104,7 +104,7 @@ def test_the_last_step_of_an_epoch_is_a_mean_over_fewer_batches():
         torch.stack([again(**batch).loss for batch in mine]).mean().backward()
         sampler.step()
         if tick.collect:
-            expected.append(again, tick)
+            expected.append(again, step=tick.step, cycle=tick.cycle, stage=tick.stage)
     assert_same_draws(draws, expected)
 
 
@@ -119,7 +119,7 @@ def test_a_loaded_run_gives_the_same_draws(tmp_path, until, accumulate):
 
     accelerator, run, loader = parts("whole")
     go(accelerator, run, loader)
-    whole = run.draws
+    whole = run.stepper.draws
 
     accelerator, run, loader = parts("stopped")
     go(accelerator, run, loader, until=until + 1, every=until, folder=tmp_path)
@@ -129,7 +129,7 @@ def test_a_loaded_run_gives_the_same_draws(tmp_path, until, accumulate):
     accelerator.load_state(str(tmp_path / f"step-{until}"))
     assert run.taken == until
     go(accelerator, run, loader)
-    assert_same_draws(run.draws, whole, exactly=True)
+    assert_same_draws(run.stepper.draws, whole, exactly=True)
 
 
 def test_an_order_that_is_not_known_any_more_is_named(tmp_path):
@@ -138,10 +138,10 @@ def test_an_order_that_is_not_known_any_more_is_named(tmp_path):
     go(accelerator, run, loader, until=7, every=4, folder=tmp_path)
     accelerator, run, loader = prepared(llama(), DrawStore(tmp_path / "draws"), **unseeded)
     accelerator.load_state(str(tmp_path / "step-4"))
-    another = pytest.warns(UserWarning, match="its draw of step 6, and others that are there")
+    another = pytest.warns(UserWarning, match="its draw of step 6, and others that are stored")
     with another, pytest.warns(UserWarning, match=r"not known any more.*use_seedable_sampler"):
         go(accelerator, run, loader)
-    assert [draw.step for draw in run.draws] == KEPT
+    assert [draw.step for draw in run.stepper.draws] == KEPT
 
 
 def test_a_run_with_other_settings_is_not_loaded(tmp_path):
@@ -257,6 +257,6 @@ def test_two_processes_draw_what_a_chain_with_batches_twice_as_large_draws(tmp_p
 def test_processes_that_would_sample_another_law_are_refused(tmp_path, job):
     result = torchrun(job, tmp_path)
     assert result.returncode != 0
-    seeds = "the sampler's seed or chain differs between the processes"
+    seeds = "have different seeds or chain numbers"
     means = "gradients are 2 times too large"
     assert (means if job == "trainer-by-hand" else seeds) in result.stderr

@@ -84,7 +84,7 @@ def test_an_epoch_that_ends_with_fewer_batches_still_steps_with_their_mean():
         for number in numbers:
             (module.training_step(batches[number], 0) / len(numbers)).backward()
         sampler.step()
-        wanted.append(module, tick)
+        wanted.append(module, step=tick.step, cycle=tick.cycle, stage=tick.stage)
     assert_same(draws, wanted, rtol=1e-4, atol=1e-6)
 
 
@@ -297,12 +297,12 @@ def test_no_optimizer_is_refused():
 
 
 def test_a_sampler_of_another_chain_is_refused():
-    with pytest.raises(ValueError, match="chain=1, but the sampler draws the noise of chain 0"):
+    with pytest.raises(ValueError, match="chain_id=1, but the sampler draws the noise of chain 0"):
         make_trainer(SamplingCallback(SCHEDULE, chain_id=1)).fit(Network(), in_order())
 
 
 def test_a_sampler_brings_its_chain():
-    assert fit(Network(chain=4)).chain_ids == [4]
+    assert fit(Network(chain_id=4)).chain_ids == [4]
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_sampler_brings_its_chain():
 def test_wrong_arguments_are_named(arguments, words):
     with pytest.raises(ValueError, match=words):
         SamplingCallback(*arguments)
-    with pytest.raises(ValueError, match="chain must be at least 0, got -1"):
+    with pytest.raises(ValueError, match="chain_id must be at least 0, got -1"):
         SamplingCallback(SCHEDULE, chain_id=-1)
 
 
@@ -369,7 +369,7 @@ def test_replicas_stay_equal_and_only_the_first_writes(tmp_path):
     assert torch.equal(store[-1].tensors()["net.0.weight"], one[0])
     assert_same(store, DrawStore(tmp_path / "cut"))
     for rank in range(2):
-        assert "seed or chain differs" in (tmp_path / f"seeds-{rank}.txt").read_text()
+        assert "have different seeds" in (tmp_path / f"seeds-{rank}.txt").read_text()
         assert "sampler=DistributedSampler" in (tmp_path / f"same-{rank}.txt").read_text()
         assert "chain 0 has begun already" in (tmp_path / f"whole-{rank}.txt").read_text()
     assert len(DrawStore(tmp_path / "whole")) == 12

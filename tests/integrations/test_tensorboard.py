@@ -61,7 +61,7 @@ def test_a_run_that_goes_on_has_each_step_once(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_chain(tmp_path, on_step=stop, checkpoint_every=10).run()
+        make_chain(tmp_path, callbacks=stop, checkpoint_every=10).run()
     make_chain(tmp_path, checkpoint_every=10).run(resume=True)
     events = events_of(tmp_path / "logs" / "0000")
     assert [step for step, _ in events["loss"]] == list(range(STEPS))

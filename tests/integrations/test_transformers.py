@@ -23,9 +23,8 @@ from csgmcmc import (
 )
 from csgmcmc.errors import DivergedError, SettingsMismatchError
 from csgmcmc.integrations.transformers import (
-    KeepDraws,
     Pairs,
-    TrainerSchedule,
+    SamplingCallback,
     logits,
     model_loss,
     next_token_logits,
@@ -78,10 +77,11 @@ def test_classes_are_counted_by_sequences(tmp_path):
 
 def test_any_optimizer_gives_a_snapshot_ensemble(tmp_path, capsys):
     model, data, draws = llama(), sentences(), MemoryDraws()
-    steps = TrainerSchedule(torch.optim.AdamW(model.parameters(), lr=0.01), SCHEDULE)
-    parts = {"optimizers": (steps.sampler, steps), "callbacks": [KeepDraws(steps, draws)]}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    callback = SamplingCallback(model, optimizer, SCHEDULE, draws)
+    parts = {"optimizers": (optimizer, callback.scheduler), "callbacks": [callback]}
     trained(tmp_path, model, data, parts=parts, disable_tqdm=False)
-    assert "AdamW draws no noise: what is kept are snapshots" in capsys.readouterr().err
+    assert "AdamW injects no noise: the draws are snapshots" in capsys.readouterr().err
     assert [draw.step for draw in draws] == KEPT
     assert moved(llama(), draws[0]) > 0.001
 
@@ -167,7 +167,9 @@ def test_a_trainer_that_does_not_use_the_parts_is_refused(tmp_path, monkeypatch)
     for optimizers in ((None, None), (sampler, None)):
         parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)
         parts["optimizers"] = optimizers
-        with pytest.raises(ValueError, match=r"make it with optimizers=\(sampler, schedule\)"):
+        with pytest.raises(
+            ValueError, match=r"make it with optimizers=\(sampler, callback.scheduler\)"
+        ):
             trained(tmp_path, model, data, parts=parts)
     with pytest.raises(ValueError, match=r"max_steps=10 .* schedule has steps=12"):
         trained(tmp_path, model, data, max_steps=10)
@@ -201,9 +203,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(
         ValueError, match=r"sampler must be a sampler or a torch optimizer, got <cl"
     ):
-        TrainerSchedule(SGHMC, SCHEDULE)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="must be the TrainerSchedule of optimizers="):
-        KeepDraws(SCHEDULE, MemoryDraws())  # pyright: ignore[reportArgumentType]
+        SamplingCallback(model, SGHMC, SCHEDULE, MemoryDraws())  # pyright: ignore[reportArgumentType]
 
 
 def test_weights_of_16_bits_are_warned_of(tmp_path):
@@ -239,17 +239,18 @@ def test_skipped_steps_do_not_count(tmp_path, capsys):
         "cpu", init_scale=2.0**127, backoff_factor=2.0**-45
     )
     trainer.train()
-    sampler, steps = parts["optimizers"]
-    skipped = SCHEDULE.steps - steps.taken
+    (sampler, _), (callback,) = parts["optimizers"], parts["callbacks"]
+    taken = callback.stepper.taken
+    skipped = SCHEDULE.steps - taken
     assert 0 < skipped < 6
-    assert sampler.param_groups[0]["lr"] == 0.05 * SCHEDULE(steps.taken).lr_scale
+    assert sampler.param_groups[0]["lr"] == 0.05 * SCHEDULE(taken).lr_scale
     assert f"{skipped} steps were skipped" in capsys.readouterr().err
     # The steps that were taken are those of a chain that has not seen the first batches.
     rest = data[2 * skipped :] + data[: 2 * skipped]
     sampler = SGHMC((again := llama()).parameters(), num_data=num_targets(data, again), **OPTIONS)
     chain = Chain(again, model_loss, DataLoader(rest, 2), sampler, SCHEDULE, progress=False)
     assert_same_draws(draws, chain.run()[: len(draws)])
-    assert [draw.step for draw in draws] == [step for step in KEPT if step < steps.taken]
+    assert [draw.step for draw in draws] == [step for step in KEPT if step < taken]
 
 
 def test_it_says_what_n_is(tmp_path, capsys):

@@ -7,8 +7,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from csgmcmc import SGHMC, Chain, Cyclical, MemoryDraws, Schedule
 from csgmcmc.integrations.transformers import (
-    KeepDraws,
-    TrainerSchedule,
+    SamplingCallback,
     model_loss,
     num_targets,
     trainer_parts,
@@ -73,8 +72,8 @@ def manual(model, data, draws, schedule: Schedule = SCHEDULE, **options: Any):
     """The three parts, made by hand."""
     options = {**OPTIONS, "num_data": num_targets(data, model), **options}
     sampler = SGHMC(model.parameters(), **options)
-    steps = TrainerSchedule(sampler, schedule)
-    return {"optimizers": (sampler, steps), "callbacks": [KeepDraws(steps, draws)]}
+    callback = SamplingCallback(model, sampler, schedule, draws)
+    return {"optimizers": (sampler, callback.scheduler), "callbacks": [callback]}
 
 
 class Stop(TrainerCallback):

@@ -380,7 +380,7 @@ def test_a_state_of_another_chain_is_refused_and_reseed_forks(sampler):
         again = make(sampler, fork.parameters())
         again.load_state_dict(state)
         again.reseed(chain_id=number)
-        assert (again.noise.seed, again.noise.chain) == (chain.noise.seed, number)
+        assert (again.noise.seed, again.noise.chain_id) == (chain.noise.seed, number)
         train(fork, again, steps=1, first=2)
         forks.append(fork)
     train(model, chain, steps=1, first=2)

@@ -20,7 +20,7 @@ EXPERIMENT = Imagenet()
 RUN = """
 import sys, torch
 from pathlib import Path
-from csgmcmc.chain import shutdown_distributed
+from csgmcmc.distributed import shutdown_distributed
 from paper.experiments import find_experiments, reproduce
 torch.set_num_threads(1)
 reproduce(find_experiments()["imagenet"], "smoke", Path(sys.argv[1]), data=Path(sys.argv[2]))

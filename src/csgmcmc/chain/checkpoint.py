@@ -10,6 +10,9 @@ import torch
 from csgmcmc.errors import StoreError, StoreWarning
 from csgmcmc.files import flush, readable_io_errors
 
+FORMAT = 2
+"""Of checkpoints; 0.1.0 wrote none."""
+
 
 class Checkpoints:
     """The newest two checkpoints of one chain, as `NAME.pt` and `NAME.previous.pt` in a folder.
@@ -30,14 +33,14 @@ class Checkpoints:
         with readable_io_errors(folder, "writing a checkpoint"):
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                _write(state, aside)
+                _write({**state, "format": FORMAT}, aside)
                 # A step that is saved again, in a resumed run, must not push out an older one:
                 # it may be the last that all replicas of a chain have in common.
-                if self.newest.exists() and state["step"] > self._newest_step:
+                if self.newest.exists() and state["taken"] > self._newest_step:
                     self.newest.replace(self.previous)
                 aside.replace(self.newest)
                 flush(folder)
-                self._newest_step = state["step"]
+                self._newest_step = state["taken"]
             finally:
                 aside.unlink(missing_ok=True)
 
@@ -50,12 +53,23 @@ class Checkpoints:
                 warnings.warn(f"{path} is damaged and passed over", StoreWarning, stacklevel=2)
         if paths and not whole:
             raise StoreError(f"{self.newest} is damaged, and so is the one before it")
-        states = [torch.load(path, weights_only=True, map_location="cpu") for path in whole]
-        self._newest_step = max((state["step"] for state in states), default=-1)
+        states = [_read(path) for path in whole]
+        self._newest_step = max((state["taken"] for state in states), default=-1)
         return states
 
     def exist(self) -> bool:
         return self.newest.exists() or self.previous.exists()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    state = torch.load(path, weights_only=True, map_location="cpu")
+    if state.get("format") != FORMAT:
+        made = "0.1" if "format" not in state else "a newer version"
+        raise StoreError(
+            f"{path} was made by csgmcmc {made}, and this version cannot resume it: finish the run "
+            "with that version, or begin another chain; its draws can be read"
+        )
+    return state
 
 
 def _write(state: dict[str, Any], path: Path) -> None:

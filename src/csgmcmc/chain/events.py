@@ -1,4 +1,4 @@
-"""What a running chain tells: moments to callbacks, and that it has diverged."""
+"""What a running chain tells its callbacks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepInfo:
-    """What callbacks get: the step that was just taken.
+    """The step that was just taken.
 
     Attributes:
         chain: the chain itself.
-        tick: what the schedule said of the step.
+        tick: what the schedule says of the step; `tick.collect` tells that a draw was kept.
         loss: mean loss of the step, over stacked chains too.
         lr: step size of the first parameter group.
         temperature: temperature of the first parameter group.
@@ -28,19 +28,23 @@ class StepInfo:
     lr: float
     temperature: float
 
+    @property
+    def ends_cycle(self) -> bool:
+        """Whether this was the last step of its cycle."""
+        schedule, following = self.chain.schedule, self.tick.step + 1
+        return following == schedule.steps or schedule(following).cycle != self.tick.cycle
+
+    def as_row(self, draws: int) -> dict[str, Any]:
+        """A line of the log, with the number of draws so far."""
+        return {
+            "step": self.tick.step,
+            "cycle": self.tick.cycle,
+            "stage": self.tick.stage,
+            "lr": self.lr,
+            "temperature": self.temperature,
+            "loss": self.loss,
+            "draws": draws,
+        }
+
 
 Callback = Callable[[StepInfo], object]
-
-
-def as_row(moment: StepInfo, draws: int) -> dict[str, Any]:
-    """A moment as a line of the log."""
-    tick = moment.tick
-    return {
-        "step": tick.step,
-        "cycle": tick.cycle,
-        "stage": tick.stage,
-        "lr": moment.lr,
-        "temperature": moment.temperature,
-        "loss": moment.loss,
-        "draws": draws,
-    }

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from csgmcmc.batches import Loss, batch_loss, moved
+from csgmcmc.batches import Loss, batch_loss
 from csgmcmc.checks.noise import uncorrected_variance
 from csgmcmc.checks.run import StepperLike, evenly_spaced, options_at, sampling_ticks
 from csgmcmc.diagnostics import (
@@ -30,6 +30,7 @@ from csgmcmc.diagnostics import (
     temperature_of_products,
 )
 from csgmcmc.draws import Draw
+from csgmcmc.loaders import to_device
 from csgmcmc.randomness import Generator, generators_of, random_state, restore_random_state
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
@@ -208,7 +209,7 @@ class _Gradients:
         device = next(iter(params.values())).device
         for batch in self._batches():
             with self._precision(device):
-                loss = batch_loss(self._loss, model, moved(batch, device))
+                loss = batch_loss(self._loss, model, to_device(batch, device))
             gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
             count += 1
             for name, gradient in zip(params, gradients, strict=True):

@@ -1,13 +1,12 @@
-"""What the draws of a run are worth on held-out data: the average beside its draws."""
+"""Scores of a run on validation data: the posterior predictive beside its single draws."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from csgmcmc import diagnostics
-from csgmcmc.chain import Chain
+from csgmcmc.cli.sampling import Sampled
 from csgmcmc.posterior import Categorical, ClassPredictive, GaussianPredictive, Posterior
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.task import check_pairs
@@ -15,11 +14,12 @@ from csgmcmc.task import check_pairs
 Scores = dict[str, float]
 
 
-def judge(posterior: Posterior, validation: Iterable[Any], chain: Chain) -> dict[str, Any]:
-    """Scores of the average and, as a mean, of its draws; and `Posterior.check` in words."""
-    # A list: of a loader that shuffles, too, all see the same.
-    batches = check_pairs(list(validation), posterior.likelihood)
-    check = posterior.check(batches, stepper=chain.stepper, loss=chain.loss, data=chain.data)
+def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
+    """Scores of the posterior predictive, mean scores of its draws, and `Posterior.check`."""
+    # A list, so that all scores see the same data even if the loader shuffles.
+    batches = check_pairs(list(done.task.validation or ()), posterior.likelihood)
+    task, stepper = done.task, done.chain.stepper
+    check = posterior.check(batches, stepper=stepper, loss=task.loss, data=task.data)
     average, draws = _scores(posterior, posterior.predict_loader(batches, members=True))
     numbers = check.numbers
     return {
@@ -30,9 +30,9 @@ def judge(posterior: Posterior, validation: Iterable[Any], chain: Chain) -> dict
 
 
 def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Scores]:
-    """Of the average, and the mean of those of the draws."""
+    """Scores of the posterior predictive, and the mean of the scores of the draws."""
     if isinstance(predictive, GaussianPredictive):
-        assert predictive.members is not None  # noqa: S101  (they were asked for)
+        assert predictive.members is not None  # noqa: S101  (requested)
         wrong = [_root_mean_square(mean, predictive) for mean in predictive.members]
         return {"RMSE": _root_mean_square(predictive.mean, predictive)}, {"RMSE": _mean(wrong)}
     assert isinstance(predictive, ClassPredictive)  # noqa: S101  (there is no other)
@@ -51,7 +51,7 @@ def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Score
 
 
 def _root_mean_square(mean: Tensor, predictive: Predictive) -> float:
-    assert predictive.targets is not None  # noqa: S101  (check has seen them)
+    assert predictive.targets is not None  # noqa: S101  (check needs them too)
     return float((mean.cpu() - predictive.targets.cpu()).double().square().mean().sqrt())
 
 

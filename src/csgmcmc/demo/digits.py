@@ -147,7 +147,7 @@ def sample(
         if on_progress and (moment.tick.step + 1) % 100 == 0:
             on_progress(moment.tick.step + 1)
 
-    chain = make_chain(demo, method, seed, on_step=report)
+    chain = make_chain(demo, method, seed, callbacks=report)
     return Posterior(chain.model, chain.run(), progress=False)
 
 

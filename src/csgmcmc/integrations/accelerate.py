@@ -18,13 +18,15 @@ import torch
 from torch import nn
 from torch.utils.data import RandomSampler
 
-from csgmcmc.chain.fingerprint import describe_loader
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import check_not_sequences, num_targets
+from csgmcmc.integrations.gradients import rescale_short_accumulation
 from csgmcmc.integrations.missing import require
-from csgmcmc.integrations.steps import Steps, check_draws
+from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.stepper import LoopWords, Stepper
 
 require("accelerate", "accelerate")
 
@@ -35,16 +37,13 @@ from accelerate.utils import DistributedType  # noqa: E402
 
 __all__ = ["AcceleratedRun", "num_targets"]
 
+WORDS = LoopWords(
+    resume="accelerator.load_state(...)",
+    exact_resume="a loader that shuffles by a seed (use_seedable_sampler=True)",
+    clip="accelerator.clip_grad_norm_(...)",
+    mixed_precision="Accelerator(mixed_precision='bf16')",
+)
 SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
-
-
-class AcceleratedSteps(Steps):
-    """Steps of a loop with an `Accelerator`."""
-
-    resume = "accelerator.load_state(...)"
-    exact = "a loader that shuffles by a seed (use_seedable_sampler=True)"
-    clip = "accelerator.clip_grad_norm_(...)"
-    mixed = "Accelerator(mixed_precision='bf16')"
 
 
 class AcceleratedRun:
@@ -70,29 +69,37 @@ class AcceleratedRun:
         draws: Draws,
     ) -> None:
         check_whole(accelerator.distributed_type)
-        check_draws(draws)
         if not isinstance(sampler, AcceleratedOptimizer):
             raise ValueError(
                 "sampler must be the one that accelerator.prepare returned, got a "
                 f"{type(sampler).__name__}"
             )
-        self.accelerator, self.model, self.sampler, self.draws = accelerator, model, sampler, draws
-        self.steps = AcceleratedSteps(sampler.optimizer, schedule)
+        self.accelerator, self.model, self.sampler = accelerator, model, sampler
+        self.stepper = Stepper(
+            accelerator.unwrap_model(model),
+            sampler.optimizer,
+            schedule,
+            draws,
+            layout=ProcessLayout(
+                replica_id=accelerator.process_index, replicas=accelerator.num_processes
+            ),
+            words=WORDS,
+            hold_lock=False,
+        )
         self.seen = 0
         """How many batches this process has seen."""
         self._waiting = 0  # batches since the last step
-        self._begun = False
         accelerator.register_for_checkpointing(self)
 
     @property
     def taken(self) -> int:
         """How many steps the sampler has taken."""
-        return self.steps.taken
+        return self.stepper.taken
 
     @property
     def done(self) -> bool:
         """Whether all steps of the schedule have been taken."""
-        return self.steps.done
+        return self.stepper.done
 
     def batches(self, loader: Any) -> Iterator[Any]:
         """Batches of the prepared `loader`, over and over, until the schedule ends.
@@ -152,25 +159,21 @@ class AcceleratedRun:
         Call it for every batch, after `accelerator.backward`. It returns the tick of the step, or
         None where there was none: gradients are still being accumulated, or have overflowed.
         """
-        writes = self.accelerator.is_main_process
-        if not self._begun:  # not before: a checkpoint may have been loaded since
-            replicas = self.accelerator.num_processes
-            self.steps.begin(self.draws, writes=writes, replicas=replicas)
-            self._begun = True
+        if not self.stepper.begun:  # not before: a checkpoint may have been loaded since
+            self.stepper.begin()
         self.seen += 1
         self._waiting += 1
         if not self.accelerator.sync_gradients:
             return None
-        self.steps.take_mean(self._waiting, self.accelerator.gradient_accumulation_steps)
+        divided_by = self.accelerator.gradient_accumulation_steps
+        rescale_short_accumulation(self.stepper.trained, self._waiting, divided_by)
         self._waiting = 0
         self.sampler.step()
         self.sampler.zero_grad()
         if self.sampler.step_was_skipped:
             return None
-        tick = self.steps.advance()
-        if tick.collect:
-            model = self.accelerator.unwrap_model(self.model)
-            self.steps.keep(model, self.draws, tick, writes=writes)
+        tick = self.stepper.record()
+        self.stepper.prepare()
         return tick
 
     def state_dict(self) -> dict[str, Any]:
@@ -180,11 +183,11 @@ class AcceleratedRun:
                 f"save_state was called when {self._waiting} batches of a step had been seen, "
                 "whose gradients it does not save: call it where step() has returned a tick"
             )
-        return {"seen": self.seen, "steps": self.steps.state_dict()}
+        return {"seen": self.seen, **self.stepper.position()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """What `accelerator.load_state` loads."""
-        self.steps.load_state_dict(state_dict["steps"])
+        self.stepper.load_position(state_dict)
         self.seen, self._waiting = int(state_dict["seen"]), 0
 
 

@@ -159,8 +159,8 @@ def _known(
     if not len(draws):
         raise ValueError("draws is empty: there is nothing to show")
     return {
-        name: np.array([getattr(draw, name) for draw in draws])
-        for name in ("chain", "cycle", "step")
+        name: np.array([getattr(draw, field) for draw in draws])
+        for name, field in (("chain", "chain_id"), ("cycle", "cycle"), ("step", "step"))
     }
 
 

@@ -18,13 +18,16 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from csgmcmc.arguments import check_count
-from csgmcmc.chain.fingerprint import check_same
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
+from csgmcmc.integrations.gradients import rescale_short_accumulation
 from csgmcmc.integrations.missing import require
 from csgmcmc.integrations.resumable import ResumableLoader
-from csgmcmc.integrations.steps import Steps, check_draws, check_schedule
 from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.stepper import LoopWords, Stepper
+from csgmcmc.stepper.fingerprint import check_same
+from csgmcmc.stepper.inputs import check_draws, check_schedule
 
 require("lightning.pytorch", "lightning")
 
@@ -37,14 +40,12 @@ __all__ = ["ResumableLoader", "SamplingCallback"]
 WHOLE = {"SingleDeviceStrategy", "DDPStrategy"}
 
 
-class LightningSteps(Steps):
-    """Steps of a loop of a Lightning `Trainer`, which counts them itself."""
-
-    resume = "fit(..., ckpt_path=...)"
-    exact = "a ResumableLoader"
-    clip = "Trainer(gradient_clip_val=...)"
-    mixed = "Trainer(precision='bf16-mixed')"
-    tells_end = True
+WORDS = LoopWords(
+    resume="fit(..., ckpt_path=...)",
+    exact_resume="a ResumableLoader",
+    clip="Trainer(gradient_clip_val=...)",
+    mixed_precision="Trainer(precision='bf16-mixed')",
+)
 
 
 class SamplingCallback(Callback):
@@ -70,8 +71,7 @@ class SamplingCallback(Callback):
         check_draws(self.draws)
         self.chain_id = None if chain_id is None else check_count("chain_id", chain_id, at_least=0)
         self._process = os.getpid()
-        self._steps: LightningSteps  # made in each run, of its optimizer
-        self._config: dict[str, Any] | None = None
+        self.stepper: Stepper | None = None  # made in each run, of its optimizer
         self._batches = 0  # whose gradients are in the step that comes
         self._stops = False  # whether the schedule ends the run, or the Trainer
         self._loader: ResumableLoader | None = None
@@ -97,17 +97,23 @@ class SamplingCallback(Callback):
             )
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        sampler = _only_optimizer(trainer)
-        self._steps = LightningSteps(sampler, self.schedule, chain_id=self.chain_id)
-        self._config = self._steps.config
+        self.stepper = Stepper(
+            pl_module,
+            _only_optimizer(trainer),
+            self.schedule,
+            self.draws,
+            chain_id=self.chain_id,
+            layout=ProcessLayout(replica_id=trainer.global_rank, replicas=trainer.world_size),
+            words=WORDS,
+        )
         if isinstance(self.draws, MemoryDraws) and os.getpid() != self._process:
             raise ValueError(
                 "draws in memory would end with the processes that this strategy starts: keep them "
                 "in a DrawStore"
             )
         self._batches, self._random = 0, None
-        if self._loaded.get("config") is not None:
-            check_same(self._loaded["config"], self._config)
+        if self._loaded.get("settings") is not None:
+            check_same(self._loaded["settings"], self.stepper.settings)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._check_length(trainer)
@@ -116,9 +122,13 @@ class SamplingCallback(Callback):
             # Lightning does not do so at the end of an epoch.
             self._loader.load_state_dict(self._loaded["loader"])
         self._loaded = {}
-        self._steps.taken = trainer.global_step
-        writes, replicas = trainer.is_global_zero, trainer.world_size
-        self._steps.begin(self.draws, writes=writes, replicas=replicas)
+        self._running.taken = trainer.global_step
+        self._running.begin()
+
+    @property
+    def _running(self) -> Stepper:
+        assert self.stepper is not None  # noqa: S101  (made before the first batch)
+        return self.stepper
 
     def _check_length(self, trainer: Trainer) -> None:
         """Refuse a Trainer that would run on after the schedule, and name one that stops before."""
@@ -150,15 +160,13 @@ class SamplingCallback(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        # The same again for all batches of one step: a schedule only looks at the step.
-        self._steps.taken = trainer.global_step
-        self.schedule.apply(self._steps.sampler, trainer.global_step)
         self._batches += 1
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        self._steps.take_mean(self._batches, trainer.accumulate_grad_batches)
+        params, divided_by = self._running.trained, trainer.accumulate_grad_batches
+        rescale_short_accumulation(params, self._batches, divided_by)
 
     def on_train_batch_end(
         self,
@@ -170,15 +178,15 @@ class SamplingCallback(Callback):
     ) -> None:
         if trainer.enable_validation:
             self._random = random_state([])
-        if trainer.global_step == self._steps.taken:  # gradients are still accumulating
+        stepper = self._running
+        if trainer.global_step == stepper.taken:  # gradients are still accumulating
             return
         self._batches = 0
-        tick = self.schedule(self._steps.taken)
-        if tick.collect:
-            self._steps.keep(pl_module, self.draws, tick, writes=trainer.is_global_zero)
+        tick = stepper.record()
         log_every = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
         if log_every and trainer.global_step % log_every == 0:
-            self._log(trainer, self._steps.sampler.param_groups[0], tick)
+            self._log(trainer, stepper.sampler.param_groups[0], tick)
+        stepper.prepare()
         if self._stops and trainer.global_step == self.schedule.steps:
             trainer.should_stop = True
 
@@ -214,7 +222,8 @@ class SamplingCallback(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         loader = None if self._loader is None else self._loader.state_dict()
-        return {"config": self._config, "loader": loader}
+        settings = None if self.stepper is None else self.stepper.settings
+        return {"settings": settings, "loader": loader}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loaded = state_dict

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from csgmcmc.chain.fingerprint import check_same, describe_loader
-from csgmcmc.chain.resumable_batches import ResumableBatches
+from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import Generator, random_state, restore_random_state
+from csgmcmc.stepper.fingerprint import check_same
+from csgmcmc.stepper.resumable_batches import ResumableBatches
 
 
 class ResumableLoader:
@@ -34,7 +35,7 @@ class ResumableLoader:
                 f"loader must have a length, got {type(loader).__name__} without one: a position "
                 "in it could not be found again"
             )
-        self._feed = _Epochs(loader, generators)
+        self._feed = ResumableBatches(loader, generators, end_epochs=True)
         self._loaded: dict[str, Any] | None = None
 
     def __len__(self) -> int:
@@ -70,13 +71,3 @@ class ResumableLoader:
             feed = {**feed, "began": now}
         self._feed.load_state_dict(feed)
         restore_random_state(now, self._feed.generators)
-
-
-class _Epochs(ResumableBatches):
-    """Lets go of an epoch with its last batch, so that nobody need go through it again."""
-
-    def next(self) -> Any:
-        batch = super().next()
-        if self._taken == len(self.loader):  # pyright: ignore[reportArgumentType]
-            self._iterator = None
-        return batch

@@ -7,23 +7,30 @@
 N is the number of targets that the loss is a mean over: tokens, for language models.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
-from csgmcmc.chain.fingerprint import describe_loader
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import count_targets, each_of, gives_examples, num_targets
 from csgmcmc.integrations.missing import require
-from csgmcmc.integrations.steps import Steps, check_draws
 from csgmcmc.integrations.trainer_loss_check import check_first_batch, tell_trainer
+from csgmcmc.integrations.transformers_data import (
+    Pairs,
+    logits,
+    model_loss,
+    next_token_logits,
+)
+from csgmcmc.loaders import describe_loader
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.schedules import Schedule
+from csgmcmc.stepper import LoopWords, Stepper
 
 require("transformers", "transformers")
 require("accelerate", "transformers")
@@ -39,9 +46,8 @@ from transformers import (  # noqa: E402
 from csgmcmc.integrations.accelerate import check_whole  # noqa: E402
 
 __all__ = [
-    "KeepDraws",
     "Pairs",
-    "TrainerSchedule",
+    "SamplingCallback",
     "logits",
     "model_loss",
     "next_token_logits",
@@ -49,6 +55,12 @@ __all__ = [
     "trainer_parts",
 ]
 
+WORDS = LoopWords(
+    resume="train(resume_from_checkpoint=True)",
+    exact_resume="batches that are not random themselves",
+    clip="TrainingArguments(max_grad_norm=...), with allow_clipping=True",
+    mixed_precision="TrainingArguments(bf16=True)",
+)
 COUNT_BATCH = 64  # examples that are collated at once, only to count their targets
 
 
@@ -79,7 +91,7 @@ def trainer_parts(
         sampler: the kind of sampler.
         collate: its `data_collator`, where that makes the labels.
         num_data: N; by default the number of targets in the loss, as `num_targets` counts them.
-        allow_clipping: see `KeepDraws`.
+        allow_clipping: see `SamplingCallback`.
         options: further options of the sampler, e.g. `momentum=0.9`.
     """
     if not (isinstance(sampler, type) and issubclass(sampler, Sampler)):
@@ -101,53 +113,66 @@ def trainer_parts(
         made = sampler(trained, lr, num_data=num_data, **options)  # pyright: ignore[reportCallIssue]
     except TypeError as error:  # an option that this sampler does not have
         raise ValueError(f"options do not fit {sampler.__name__}: {error}") from error
-    steps = TrainerSchedule(made, schedule)
-    callback = KeepDraws(steps, draws, allow_clipping=allow_clipping)
-    return {"optimizers": (made, steps), "callbacks": [callback]}
+    callback = SamplingCallback(model, made, schedule, draws, allow_clipping=allow_clipping)
+    return {"optimizers": (made, callback.scheduler), "callbacks": [callback]}
 
 
-class TrainerSchedule(Steps):
-    """A schedule in the place of the `Trainer`'s learning-rate scheduler.
+class TrainerSchedule:
+    """The schedule of a stepper in place of the `Trainer`'s learning-rate scheduler.
 
-    It sets lr and temperature, and is saved in the `Trainer`'s checkpoints.
+    It sets lr and temperature, keeps the draws, and is saved in the `Trainer`'s checkpoints.
     """
 
-    resume = "train(resume_from_checkpoint=True)"
-    exact = "batches that are not random themselves"
-    clip = "TrainingArguments(max_grad_norm=...), with allow_clipping=True"
-    mixed = "TrainingArguments(bf16=True)"
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
 
     def step(self) -> None:
-        """What `Trainer` calls after each step of the optimizer that was not skipped."""
-        self.advance()
+        """`Trainer` calls this after each step of the optimizer that was not skipped."""
+        self._stepper.record()
+        self._stepper.prepare()
 
     def get_last_lr(self) -> list[float]:
         """The lr of each parameter group, as `Trainer` logs it."""
-        return [float(group["lr"]) for group in self.sampler.param_groups]
+        return [float(group["lr"]) for group in self._stepper.sampler.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The stepper's position; `Trainer` saves model and sampler itself."""
+        return self._stepper.position()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from the stepper's position."""
+        self._stepper.load_position(state_dict)
 
 
-class KeepDraws(TrainerCallback):
-    """Keeps a draw after each step that the schedule says, and holds the `Trainer` to the contract.
+class SamplingCallback(TrainerCallback):
+    """Keeps the draws of a `Trainer`, and checks that it samples the posterior.
+
+        callback = SamplingCallback(model, sampler, schedule, draws)
+        Trainer(model, ..., optimizers=(sampler, callback.scheduler), callbacks=[callback])
 
     Args:
-        schedule: the one in `optimizers=(sampler, schedule)`.
+        model: the model that the `Trainer` gets.
+        sampler: a sampler over its parameters, or any torch optimizer.
+        schedule: how much of lr and temperature each step uses, and which draws are kept.
         draws: where to keep them.
         allow_clipping: let `Trainer` clip gradients. By default `max_grad_norm`, which is 1 unless
-            you say otherwise, must be 0: clipped gradients are not those of the posterior, and
-            where clipping acts, the law is another one.
+            you set it, must be 0: clipped gradients are not those of the posterior, and where
+            clipping acts, the stationary distribution is another one.
     """
 
     def __init__(
-        self, schedule: TrainerSchedule, draws: Draws, *, allow_clipping: bool = False
+        self,
+        model: nn.Module,
+        sampler: torch.optim.Optimizer,
+        schedule: Schedule,
+        draws: Draws,
+        *,
+        allow_clipping: bool = False,
     ) -> None:
-        if not isinstance(schedule, TrainerSchedule):
-            raise ValueError(
-                f"schedule must be the TrainerSchedule of optimizers=, got a "
-                f"{type(schedule).__name__}"
-            )
-        check_draws(draws)
-        self.schedule, self.draws, self._allow_clipping = schedule, draws, allow_clipping
-        self._seen = 0
+        self.stepper = Stepper(model, sampler, schedule, draws, words=WORDS, hold_lock=False)
+        self.scheduler = TrainerSchedule(self.stepper)
+        """The second of the `Trainer`'s `optimizers`."""
+        self._allow_clipping = allow_clipping
         self._hook: RemovableHandle | None = None
 
     def on_init_end(
@@ -167,24 +192,23 @@ class KeepDraws(TrainerCallback):
         """Check that the `Trainer` uses the sampler and the schedule, from the start to the end."""
         self.on_init_end(args, state, control)  # the arguments may have changed since
         check_whole(AcceleratorState().distributed_type)
-        steps = self.schedule
+        stepper, steps = self.stepper, self.stepper.schedule.steps
         inner = getattr(parts["optimizer"], "optimizer", parts["optimizer"])
-        if inner is not steps.sampler or parts["lr_scheduler"] is not steps:
+        if inner is not stepper.sampler or parts["lr_scheduler"] is not self.scheduler:
             raise ValueError(
                 "the Trainer's optimizer or scheduler is not the sampler's: make it with "
-                "optimizers=(sampler, schedule), and without DeepSpeed"
+                "optimizers=(sampler, callback.scheduler), and without DeepSpeed"
             )
-        if state.max_steps != steps.schedule.steps:
+        if state.max_steps != steps:
             raise ValueError(
                 f"max_steps={state.max_steps} is what the Trainer will take, but the schedule has "
-                f"steps={steps.schedule.steps}: say TrainingArguments(max_steps="
-                f"{steps.schedule.steps})"
+                f"steps={steps}: say TrainingArguments(max_steps={steps})"
             )
-        again = state.global_step == 0 and steps.taken > 0
-        if again or (state.global_step > 0 and not steps.resumed):
+        again = state.global_step == 0 and stepper.taken > 0
+        if again or (state.global_step > 0 and not stepper.resumed):
             raise ValueError(
                 f"the Trainer begins at step {state.global_step}, but the sampler has taken "
-                f"{steps.taken} steps: make sampler and schedule anew for each run, and resume "
+                f"{stepper.taken} steps: make sampler and schedule anew for each run, and resume "
                 "from checkpoints that were not saved with save_only_model=True"
             )
         if args.n_gpu > 1:
@@ -194,9 +218,9 @@ class KeepDraws(TrainerCallback):
             )
         shared = args.world_size if args.average_tokens_across_devices else 1
         batches = args.gradient_accumulation_steps * shared
-        steps.begin(self.draws, writes=state.is_world_process_zero, replicas=args.world_size)
-        self._seen = steps.taken
-        num_data = steps.sampler.param_groups[0].get("num_data")
+        stepper.layout = ProcessLayout(replica_id=args.process_index, replicas=args.world_size)
+        stepper.begin()
+        num_data = stepper.sampler.param_groups[0].get("num_data")
         self._stop_looking()
         self._hook = check_first_batch(
             parts["model"],
@@ -205,41 +229,27 @@ class KeepDraws(TrainerCallback):
             batches=batches,
         )
         if state.is_world_process_zero and not args.disable_tqdm:
-            what = f"{type(steps.sampler).__name__} draws no noise: what is kept are snapshots"
+            what = f"{type(stepper.sampler).__name__} injects no noise: the draws are snapshots"
             if num_data is not None:
                 what = f"sampling with N={num_data:,} targets in the loss"
-            _say(f"{what}; {steps.schedule.steps:,} steps, {steps.schedule.total_draws} draws")
-
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
-    ) -> None:
-        """Keep the weights after the step, if it was taken and the schedule says so."""
-        steps = self.schedule
-        if steps.taken == self._seen:  # skipped: gradients overflowed in half precision
-            return
-        self._seen = steps.taken
-        tick = steps.schedule(steps.taken - 1)
-        if tick.collect:
-            steps.keep(parts["model"], self.draws, tick, writes=state.is_world_process_zero)
+            _say(f"{what}; {steps:,} steps, {stepper.schedule.total_draws} draws")
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Stop if the weights are no longer finite, which the `Trainer` does not see."""
-        if self.schedule.taken:
-            self.schedule.check_weights(self.schedule.schedule(self.schedule.taken - 1))
+        if self.stepper.taken:
+            self.stepper.check_weights()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Say so if skipped steps have left the schedule's end undone."""
         self._stop_looking()
-        steps = self.schedule
-        left = steps.schedule.steps - steps.taken
+        schedule, taken = self.stepper.schedule, self.stepper.taken
+        left = schedule.steps - taken
         if left and state.global_step == state.max_steps and state.is_world_process_zero:
-            missed = sum(
-                steps.schedule(step).collect for step in range(steps.taken, steps.schedule.steps)
-            )
+            missed = sum(schedule(step).collect for step in range(taken, schedule.steps))
             _say(
                 f"{left} steps were skipped because gradients overflowed, so that the schedule's "
                 f"last {left} were not taken, and {missed} draws are missing"
@@ -252,57 +262,3 @@ class KeepDraws(TrainerCallback):
 
 def _say(sentence: str) -> None:
     Console(stderr=True).print(sentence, highlight=False, soft_wrap=True)
-
-
-# For Chain and Posterior, which know nothing of dictionaries
-
-
-def model_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
-    """For `Chain(model, model_loss, ...)`: the loss that the model itself works out."""
-    return model(**batch).loss
-
-
-def logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tensor:
-    """For `Posterior(forward=logits)`: the logits for inputs that are a dictionary."""
-    return model(**{name: value for name, value in inputs.items() if name != "labels"}).logits
-
-
-def next_token_logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tensor:
-    """For `Posterior(forward=next_token_logits)`: of all tokens that have a target, in one row.
-
-    The targets are those of `Pairs(loader, causal=True)`; without labels in the inputs, the logits
-    are those of the token after each sequence.
-    """
-    found = logits(model, inputs)
-    if "labels" not in inputs:
-        mask = inputs.get("attention_mask")
-        if mask is None:
-            return found[:, -1]
-        places = torch.arange(mask.shape[1], device=mask.device)
-        return found[torch.arange(len(found), device=mask.device), (mask * places).argmax(-1)]
-    return found[:, :-1][inputs["labels"][:, 1:] != -100]
-
-
-class Pairs:
-    """Batches that are dictionaries, as pairs of inputs and targets that `Posterior` reads.
-
-    Args:
-        loader: a loader of dictionaries with `labels`.
-        causal: of a causal language model: the targets are the labels of all tokens that are
-            predicted, in one row, as `next_token_logits` gives their logits.
-    """
-
-    def __init__(self, loader: Iterable[dict[str, Any]], *, causal: bool = False) -> None:
-        self._loader, self._causal = loader, causal
-
-    def __iter__(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        for batch in self._loader:
-            inputs, labels = dict(batch), batch["labels"]
-            if self._causal:
-                following = labels[:, 1:]
-                yield inputs, following[following != -100]
-            else:
-                yield {name: inputs[name] for name in inputs if name != "labels"}, labels
-
-    def __len__(self) -> int:
-        return len(self._loader)  # pyright: ignore[reportArgumentType]

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from csgmcmc.batches import is_pair, moved
+from csgmcmc.batches import is_pair
+from csgmcmc.loaders import to_device
 from csgmcmc.progress import Bar
 
 Batch = tuple[Any, Any]
@@ -51,7 +52,7 @@ def targets_of(group: Sequence[Batch], device: torch.device) -> list[Tensor]:
     """The targets of each batch, which must be tensors."""
     if not all(isinstance(targets, Tensor) for _, targets in group):
         raise ValueError("loader must give pairs of inputs and targets, the targets a tensor")
-    return [moved(targets, device) for _, targets in group]
+    return [to_device(targets, device) for _, targets in group]
 
 
 def bar_over(loader: Iterable[Any], draws: int, title: str, *, shown: bool) -> Bar:

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from csgmcmc.batches import moved
 from csgmcmc.draws import Draws, MemoryDraws
+from csgmcmc.loaders import to_device
 from csgmcmc.posterior.batches import split
 from csgmcmc.posterior.members import Forward, plain_forward
-from csgmcmc.schedules import Stage, Tick
 
 
 @torch.no_grad()
@@ -43,7 +42,7 @@ def refresh_batchnorm(
         layer.train()
     try:
         for batch in loader:
-            forward(model, moved(split(batch)[0], _device(layers[0])))
+            forward(model, to_device(split(batch)[0], _device(layers[0])))
         if not any(seen.values()):
             raise ValueError("loader gave no batches to estimate statistics from")  # noqa: TRY301
     except BaseException:
@@ -92,19 +91,7 @@ def refresh_draws(
     for draw in draws:
         draw.load_into(model)
         refresh_batchnorm(model, loader, forward=forward)
-        place = {"step": draw.step, "cycle": draw.cycle, "stage": draw.stage}
-        append(into, model, **place, chain_id=draw.chain_id)
+        into.append(
+            model, step=draw.step, cycle=draw.cycle, stage=draw.stage, chain_id=draw.chain_id
+        )
     return into
-
-
-def append(
-    draws: Draws,
-    model: nn.Module,
-    *,
-    step: int,
-    cycle: int = 0,
-    stage: Stage = "sample",
-    chain_id: int = 0,
-) -> None:
-    """Keep the weights of `model` as a draw of a step."""
-    draws.append(model, Tick(step, cycle, stage, 0.0, 0.0, collect=True), chain_id=chain_id)

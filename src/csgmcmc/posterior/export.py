@@ -18,9 +18,14 @@ from torch.func import functional_call, vmap
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from csgmcmc.batches import moved
 from csgmcmc.files import atomic_write
-from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage, MomentsAtOnce
+from csgmcmc.loaders import to_device
+from csgmcmc.posterior.averages import (
+    Average,
+    ClassAverage,
+    GaussianAverage,
+    MomentsAtOnce,
+)
 from csgmcmc.posterior.batches import tensors_of_tree
 from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
 
@@ -41,7 +46,7 @@ def export(
         raise ValueError(f"path must end in .pt2, got {str(path)!r}")
     if not file.parent.is_dir():
         raise ValueError(f"path must be in a folder that is there, got {str(path)!r}")
-    inputs = moved(inputs, posterior.members.device)
+    inputs = to_device(inputs, posterior.members.device)
     if dynamic_shapes is None:
         dynamic_shapes = _batch_first(inputs)
         inputs = _two_points(inputs)

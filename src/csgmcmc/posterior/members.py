@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
-from csgmcmc.batches import moved
 from csgmcmc.draws import Draw
+from csgmcmc.loaders import to_device
 from csgmcmc.posterior.batches import bytes_of
 from csgmcmc.posterior.stacked_mlp import accepts, evaluate_perceptron, is_perceptron
 
@@ -93,7 +93,7 @@ class Members:
         Use it inside `torch.inference_mode()`. Yields until every draw has had every batch.
         """
         wanted = list(range(len(self.draws))) if among is None else list(among)
-        batches = [moved(batch, self.device) for batch in batches]
+        batches = [to_device(batch, self.device) for batch in batches]
         if self._stacks(batches[0], len(wanted)):
             return self._stacked(batches, wanted)
         return self._one_by_one(batches, wanted)

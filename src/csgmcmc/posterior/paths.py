@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count
 from csgmcmc.draws import Draw, MemoryDraws
-from csgmcmc.posterior.batchnorm import append, layers_with_statistics, refresh_batchnorm
+from csgmcmc.posterior.batchnorm import layers_with_statistics, refresh_batchnorm
 from csgmcmc.posterior.evaluation import evaluate
 from csgmcmc.posterior.posterior import Posterior
 
@@ -65,7 +65,7 @@ def weight_path(
         model.load_state_dict(_mixed(first, second, float(share), model.state_dict()))
         if refresh is not None:
             refresh_batchnorm(model, refresh, forward=posterior.forward)
-        append(between, model, step=number)
+        between.append(model, step=number)
     found = evaluate(posterior.with_draws(between), loader)
     error = None
     if found.member_probs is not None:

@@ -149,7 +149,7 @@ class Posterior:
         source = self._source
         with ExitStack() as writing:
             if isinstance(source, DrawStore):  # an error now, rather than after the work
-                writing.enter_context(source.writing({draw.chain_id for draw in self.draws}))
+                writing.enter_context(source.locked({draw.chain_id for draw in self.draws}))
             for scores in self._scores(loader):
                 totals += scores.sum(1).cpu().numpy()
             if isinstance(source, Draws):

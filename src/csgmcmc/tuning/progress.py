@@ -1,4 +1,4 @@
-"""What a search shows while it goes: a bar on a terminal, else a line for each trial."""
+"""The progress of a search: a bar on a terminal, otherwise one line per trial."""
 
 import math
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from csgmcmc.tuning.study import Trial
 
 
 class SearchDisplay:
-    """Shows how many trials are done, the best log score so far, and the time left.
+    """Shows the number of finished trials, the best log score so far, and the time left.
 
     Args:
-        trials: all trials of the search.
-        done: those that an earlier call has done.
+        trials: total number of trials of the search.
+        done: the trials of earlier calls.
         shown: False shows nothing.
-        console: where to; standard error by default.
+        console: standard error by default.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SearchDisplay:
             self._update()
 
     def end(self, trial: Trial) -> None:
-        """Say that a trial has ended."""
+        """Show that a trial has ended."""
         self._done, self._share = self._done + 1, 0.0
         if trial.outcome == "complete":
             self._best = max(self._best, trial.score)
@@ -80,5 +80,5 @@ def in_words(trial: Trial) -> str:
     if trial.outcome == "diverged":
         return f"{setting}diverged"
     if trial.outcome == "pruned":
-        return f"{setting}given up after {trial.used:.0%}, log score {trial.score:.4f}"
+        return f"{setting}pruned after {trial.used:.0%}, log score {trial.score:.4f}"
     return f"{setting}log score {trial.score:.4f}"

@@ -9,7 +9,7 @@ loader. A `StatefulDataLoader` without workers is asked to skip by itself, which
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from csgmcmc.chain.fingerprint import describe_loader
+from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import (
     Generator,
     check_generators,
@@ -25,9 +25,17 @@ class ResumableBatches:
     Args:
         loader: any iterable of batches that can be begun again.
         generators: generators that transforms of the data draw from, besides the global ones.
+        end_epochs: end an epoch with its last batch, not with the first of the next one. The
+            loader must have a length.
     """
 
-    def __init__(self, loader: Iterable[Any], generators: Sequence[Generator] = ()) -> None:
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        generators: Sequence[Generator] = (),
+        *,
+        end_epochs: bool = False,
+    ) -> None:
         if getattr(loader, "persistent_workers", False):
             raise ValueError(
                 "data has persistent_workers=True: their random state cannot be saved, and a "
@@ -37,6 +45,7 @@ class ResumableBatches:
             raise ValueError("data is empty: it gives no batch")
         check_generators(generators)
         self.loader = loader
+        self._epoch_length = describe_loader(loader)["batches"] if end_epochs else None
         self.generators = [*generators, *generators_of(loader)]
         self._iterator: Iterator[Any] | None = None
         self._epoch = -1
@@ -58,6 +67,8 @@ class ResumableBatches:
             self._iterator = None
             return self.next()
         self._taken += 1
+        if self._taken == self._epoch_length:
+            self._iterator = None
         return batch
 
     def state_dict(self) -> dict[str, Any]:

@@ -64,29 +64,24 @@ class ProcessLayout:
             seed=seed + 1000 * self.chain_id,
         )
 
+    def gather(self, value: Any) -> list[Any]:
+        """`value` of each replica of the chain; all of them must call this."""
+        if self.replicas == 1 or not dist.is_initialized():
+            return [value]
+        gathered: list[Any] = [None] * self.replicas
+        dist.all_gather_object(gathered, value, group=self.group)
+        return gathered
+
     def agreed(self, steps: set[int]) -> int | None:
         """The largest step that all replicas of the chain have a checkpoint of."""
-        if self.group is not None:
-            gathered: list[Any] = [None] * self.replicas
-            dist.all_gather_object(gathered, steps, group=self.group)
-            steps = set.intersection(*gathered)
-            if not steps and any(gathered):
-                raise RuntimeError(
-                    f"chain {self.chain_id} has no checkpoint that all its replicas share, only "
-                    f"{gathered}: all processes must see the same folder"
-                )
-        return max(steps, default=None)
-
-    def check_same_seed(self, seed: int) -> None:
-        """Refuse replicas that would draw different noise, and drift apart without a sign."""
-        if self.group is not None:
-            gathered: list[Any] = [None] * self.replicas
-            dist.all_gather_object(gathered, seed, group=self.group)
-            if len(set(gathered)) > 1:
-                raise ValueError(
-                    f"the replicas of chain {self.chain_id} have different seeds: make the sampler "
-                    "with the same seed= in all processes"
-                )
+        gathered = self.gather(steps)
+        shared = set.intersection(*gathered)
+        if not shared and any(gathered):
+            raise RuntimeError(
+                f"chain {self.chain_id} has no checkpoint that all its replicas share, only "
+                f"{gathered}: all processes must see the same folder"
+            )
+        return max(shared, default=None)
 
 
 def share_gradients(model: nn.Module, layout: ProcessLayout) -> nn.Module:

@@ -1,0 +1,17 @@
+"""Gradients of loops that accumulate batches."""
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+
+def rescale_short_accumulation(params: Iterable[Tensor], batches: int, divided_by: int) -> None:
+    """Make gradients the mean over `batches`, where the loop has divided by more.
+
+    Loops divide each loss by the number of batches that a step accumulates, also in the last step
+    of an epoch, for which fewer may be left.
+    """
+    if batches < divided_by:
+        for param in params:
+            if param.grad is not None:
+                param.grad.mul_(divided_by / batches)

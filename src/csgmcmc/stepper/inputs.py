@@ -1,0 +1,76 @@
+"""What a stepper is given, and its checks."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from csgmcmc.draws import Draws
+from csgmcmc.schedules import Schedule
+
+NARROW_DTYPES = {torch.float16, torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class LoopWords:
+    """What the loop around a stepper calls things, for its messages.
+
+    Attributes:
+        resume: how a run is resumed.
+        exact_resume: what would make a resumed run repeat its draws exactly. None where resuming
+            is always exact, so that a different draw is an error.
+        clip: how gradients are clipped.
+        mixed_precision: how mixed precision is switched on.
+    """
+
+    resume: str = "stepper.load_state_dict(...)"
+    exact_resume: str | None = "stepper.batches(loader)"
+    clip: str = "torch.nn.utils.clip_grad_norm_"
+    mixed_precision: str = "torch.autocast"
+
+
+def trained_parameters(model: nn.Module, sampler: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """The parameters of the model that are sampled; checks that the sampler holds no others."""
+    trained = [param for param in model.parameters() if param.requires_grad]
+    if not trained:
+        raise ValueError("model has no trainable parameter: nothing to sample")
+    known = {id(param) for param in model.parameters()}
+    for group in sampler.param_groups:
+        for param in group["params"]:
+            if id(param) not in known:
+                raise ValueError(
+                    f"sampler holds a parameter of shape {tuple(param.shape)} that is not the "
+                    "model's: make it with model.parameters(), after stacking, and put parameters "
+                    "of the loss into the model"
+                )
+    return trained
+
+
+def all_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All that a model holds, including buffers that its state_dict leaves out."""
+    return {**dict(model.named_buffers()), **model.state_dict()}
+
+
+def warn_of_narrow_weights(params: Sequence[Tensor], words: LoopWords) -> None:
+    """Warn of weights of 16 bits, which round the noise away."""
+    narrow = {param.dtype for param in params} & NARROW_DTYPES
+    if narrow:
+        warnings.warn(
+            f"the sampled weights are {narrow.pop()}, which rounds most of the noise away: keep "
+            f"them in torch.float32, and use mixed precision: {words.mixed_precision}",
+            stacklevel=5,
+        )
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Raise a `ValueError` for what is not a schedule."""
+    if not isinstance(schedule, Schedule):
+        raise ValueError(f"schedule must be a csgmcmc schedule, such as Cyclical, got {schedule!r}")
+
+
+def check_draws(draws: Draws) -> None:
+    """Raise a `ValueError` for what does not keep draws."""
+    if not isinstance(draws, Draws):
+        raise ValueError(f"draws must be a DrawStore or MemoryDraws, got {draws!r}")

@@ -1,0 +1,401 @@
+"""The one step: everything around a sampler's step but batches and gradients.
+
+    stepper = Stepper(model, sampler, schedule, DrawStore("runs/mine"))
+    for inputs, targets in stepper.batches(loader):
+        sampler.zero_grad()
+        loss(model(inputs), targets).backward()
+        stepper.step()
+
+`Chain` and the adapters of other packages' loops are ways to get gradients to this.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from csgmcmc.arguments import check_count
+from csgmcmc.distributed import ProcessLayout
+from csgmcmc.draws import Draws, DrawStore, MemoryDraws
+from csgmcmc.draws.base import tensors_of
+from csgmcmc.errors import DivergedError, DrawConflictError
+from csgmcmc.loaders import describe_loader
+from csgmcmc.randomness import Generator, check_generators, random_state, restore_random_state
+from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.shards import local_shard
+from csgmcmc.stacked import Stack
+from csgmcmc.stepper.fingerprint import check_same, describe_sampler, describe_tensors
+from csgmcmc.stepper.inputs import (
+    LoopWords,
+    all_tensors,
+    check_draws,
+    check_schedule,
+    trained_parameters,
+    warn_of_narrow_weights,
+)
+from csgmcmc.stepper.resumable_batches import ResumableBatches
+
+WEIGHT_CHECKS = 100  # how often in a run the weights are checked, besides at every draw
+
+
+class Stepper:
+    """Takes a sampler along a schedule, one step a call, and keeps the draws.
+
+    The first step locks the chain in a `DrawStore`; a chain that has draws already is an error,
+    unless a checkpoint was loaded. The end of the schedule or of `batches`, or `close`, unlocks it.
+
+    Args:
+        model: the network, or a `Stack` of them.
+        sampler: a sampler over the model's parameters, or any torch optimizer.
+        schedule: how much of lr and temperature each step uses, and which draws are kept.
+        draws: where to keep them; in memory by default.
+        chain_id: number of the chain (of the first, for a stack); by default the sampler's.
+        layout: this process among those that run the chains; see `csgmcmc.init_distributed`.
+        generators: generators that the loop draws from, besides the global ones, so that
+            `state_dict` holds their state too.
+        settings: further settings that a resumed run must share, as plain values.
+        words: what the loop calls things, for messages.
+        hold_lock: keep the lock between draws. For loops that cannot say when they end, False
+            locks the chain for each draw alone.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sampler: torch.optim.Optimizer,
+        schedule: Schedule,
+        draws: Draws | None = None,
+        *,
+        chain_id: int | None = None,
+        layout: ProcessLayout | None = None,
+        generators: Sequence[Generator] = (),
+        settings: Mapping[str, Any] | None = None,
+        words: LoopWords | None = None,
+        hold_lock: bool = True,
+    ) -> None:
+        if not isinstance(sampler, torch.optim.Optimizer):
+            raise ValueError(f"sampler must be a sampler or a torch optimizer, got {sampler!r}")
+        check_schedule(schedule)
+        draws = MemoryDraws() if draws is None else draws
+        check_draws(draws)
+        check_generators(generators)
+        self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
+        self.layout = ProcessLayout() if layout is None else layout
+        self.generators = list(generators)
+        self.words = words or LoopWords()
+        self.trained = trained_parameters(model, sampler)
+        """The parameters of the model that are sampled."""
+        self.taken = 0
+        """How many steps the sampler has taken: the number of the next one."""
+        self.resumed = False
+        """Whether a checkpoint was loaded."""
+        self.batches_per_step = 1.0
+        """How many batches of the loader the gradient of one step is the mean of."""
+        self.last_checkpoint: Path | None = None
+        """A checkpoint to name when the chain diverges."""
+        self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
+        self._check_chain_id(chain_id)
+        self._hold_lock = hold_lock
+        self.begun = False
+        """Whether `begin` was called."""
+        self._weights_every = max(1, schedule.steps // WEIGHT_CHECKS)
+        self._batches: ResumableBatches | None = None
+        self._loaded_batches: dict[str, Any] | None = None
+        self._ahead: set[int] = set()  # steps of draws made after the checkpoint was
+        self._forked = False  # whether one of them differs from what the resumed run finds
+        for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
+            if "lr" in group:
+                group.setdefault("initial_lr", float(group["lr"]))
+        # Described now: the options of a checkpoint, once loaded, would equal themselves.
+        self.settings = {
+            "schedule": repr(schedule),
+            **describe_sampler(sampler),
+            "model": describe_tensors(model.state_dict()),
+            **(settings or {}),
+        }
+        """What a run must share with the checkpoint that it resumes from."""
+
+    # The run
+
+    @property
+    def chain_id(self) -> int:
+        """Number of the chain; of a stack, of its first chain."""
+        noise = self._noise  # another object once a checkpoint is loaded
+        return self._chain_id if noise is None else noise.chain_id
+
+    @property
+    def chain_ids(self) -> range:
+        """Numbers of all chains that this steps: one, or those of a stack."""
+        count = self.model.chains if isinstance(self.model, Stack) else 1
+        return range(self.chain_id, self.chain_id + count)
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps of the schedule have been taken."""
+        return self.taken >= self.schedule.steps
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Batches of `loader`, epoch after epoch, until the schedule ends.
+
+        Their order and position are part of `state_dict`, so that a resumed loop continues with
+        the same batches.
+        """
+        batches = self.attach(loader)
+        try:
+            while not self.done:
+                yield batches.next()
+        finally:
+            self.close()
+
+    def attach(self, loader: Iterable[Any]) -> ResumableBatches:
+        """Make the position in `loader` part of `state_dict`; returns its endless batches."""
+        self._batches = ResumableBatches(loader, self.generators)
+        self.generators = self._batches.generators
+        loaded, self._loaded_batches = self._loaded_batches, None
+        if loaded is not None:
+            self._check_sources(loaded["random"], loaded)
+            self._batches.load_state_dict(loaded["position"])
+            restore_random_state(loaded["random"], self.generators)
+        return self._batches
+
+    def step(self, loss: Tensor | float | None = None) -> Tick:
+        """Take the step whose gradients have been computed; returns its tick.
+
+        Sets the step's lr and temperature, moves the weights, and keeps the draw if it is due.
+        `loss`, where given, is checked first: `DivergedError` if it is not finite. The weights are
+        checked at every draw, and now and then.
+        """
+        if not self.begun:
+            self.begin()
+        if self.done:
+            raise ValueError(
+                f"all {self.schedule.steps} steps of the schedule have been taken: loop over "
+                "stepper.batches(loader), or until stepper.done"
+            )
+        tick = self.schedule.apply(self.sampler, self.taken)
+        if loss is not None:
+            self.check_loss(loss, tick)
+        self.sampler.step()
+        return self._record(tick)
+
+    # For loops that step the sampler themselves
+
+    def prepare(self) -> None:
+        """Set lr and temperature of the next step."""
+        if not self.done:
+            self.schedule.apply(self.sampler, self.taken)
+
+    def record(self) -> Tick:
+        """Count the step that the loop has just taken, and keep its draw if it is due."""
+        return self._record(self.schedule(self.taken))
+
+    def _record(self, tick: Tick) -> Tick:
+        self.taken = tick.step + 1
+        if tick.collect:
+            self._keep(tick)
+        elif self.taken % self._weights_every == 0:
+            self.check_weights(tick)
+        if self.done:
+            self.close()
+        return tick
+
+    # Divergence
+
+    def check_loss(self, loss: Tensor | float, tick: Tick) -> None:
+        """Raise `DivergedError` if the loss, of a stack that of any chain, is not finite."""
+        total = loss.sum().item() if isinstance(loss, Tensor) else loss
+        if not math.isfinite(total):
+            finite = torch.as_tensor(loss).isfinite()
+            raise self._diverged("the loss", tick, (~finite).reshape(-1))
+
+    def check_weights(self, tick: Tick | None = None) -> None:
+        """Raise `DivergedError` if a sampled weight is not finite after the step of `tick`.
+
+        By default that is the last step.
+        """
+        for param in self.trained:
+            # A sum costs one pass; only a suspicious one is looked at more closely.
+            weights = local_shard(param.detach())
+            if math.isfinite(weights.sum().item()):
+                continue
+            finite = weights.isfinite()
+            if not finite.all():
+                bad = ~finite.reshape(len(self.chain_ids), -1).all(1)
+                last = self.schedule(max(self.taken - 1, 0))
+                raise self._diverged("a weight", tick or last, bad)
+
+    def _diverged(self, what: str, tick: Tick, bad: Tensor) -> DivergedError:
+        lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
+        chain_ids = [self.chain_id + offset for offset in bad.nonzero().flatten().tolist()]
+        error = DivergedError(what, tick, lr, chain_ids, self.last_checkpoint)
+        error.add_note(f"Gradients are clipped by {self.words.clip}.")
+        return error
+
+    # Begin and end
+
+    def begin(self, *, allow_existing: bool = False) -> None:
+        """Lock the chain, and check that this is its start or resumes it.
+
+        `step` calls this the first time. Loops that step the sampler themselves call it before
+        their first step, in every process, and after a checkpoint has been loaded.
+
+        Args:
+            allow_existing: start a chain that has draws already, and must repeat them exactly.
+        """
+        try:
+            self._check_start(allow_existing)
+        except BaseException:
+            self.close()
+            raise
+        self.begun = True
+        self.prepare()
+
+    def _check_start(self, allow_existing: bool) -> None:
+        identity = (getattr(self._noise, "seed", None), self.chain_id)
+        if len(set(self.layout.gather(identity))) > 1:
+            raise ValueError(
+                f"the replicas of chain {self.chain_id} have different seeds or chain numbers: "
+                "make the sampler with the same seed= and chain_id= in all processes"
+            )
+        if self._hold_lock:
+            self.lock()
+        steps: set[int] = set()
+        if self.layout.writes:
+            steps = {draw.step for one in self.chain_ids for draw in self.draws.of_chain(one)}
+        begun = self.taken == 0 and bool(steps) and not allow_existing
+        if any(self.layout.gather(begun)):
+            raise ValueError(
+                f"chain {self.chain_id} has begun already: {self.words.resume} resumes it, another "
+                "chain_id or store begins a new one"
+            )
+        self._ahead, self._forked = {step for step in steps if step >= self.taken}, False
+        if self.layout.writes:
+            self._warn_of_lost_draws(found=len(steps) - len(self._ahead))
+            if self._noise is not None:
+                warn_of_narrow_weights(self.trained, self.words)
+
+    def lock(self) -> None:
+        """Become the one writer of the chain in the store."""
+        if isinstance(self.draws, DrawStore) and self.layout.writes:
+            provenance = {"seed": getattr(self._noise, "seed", None), **self.settings}
+            for chain_id in self.chain_ids:
+                self.draws.lock_chain(chain_id, provenance=provenance)
+
+    def close(self) -> None:
+        """Release the lock on the store; the next draw takes it again."""
+        if isinstance(self.draws, DrawStore):
+            self.draws.close()
+
+    def _warn_of_lost_draws(self, found: int) -> None:
+        wanted = sum(self.schedule(step).collect for step in range(self.taken))
+        if found < wanted:
+            warnings.warn(
+                f"{wanted - found} of the {wanted} draws before step {self.taken} are not in "
+                "draws: give the DrawStore that the run began with",
+                stacklevel=4,
+            )
+
+    def _keep(self, tick: Tick) -> None:
+        """Store the weights as the draw of `tick`. All processes call this: shards are gathered."""
+        self.check_weights(tick)
+        model = self.model
+        kept = model.chain_tensors() if isinstance(model, Stack) else [tensors_of(model)]
+        if not self.layout.writes:
+            return
+        self.lock()
+        try:
+            for chain_id, tensors in zip(self.chain_ids, kept, strict=True):
+                self.draws.append(
+                    tensors, step=tick.step, cycle=tick.cycle, stage=tick.stage, chain_id=chain_id
+                )
+        except DrawConflictError:
+            if self.words.exact_resume is None or tick.step not in self._ahead:
+                raise
+            if not self._forked:  # both continuations of the checkpoint belong to the chain
+                warnings.warn(
+                    f"the run does not continue exactly from its checkpoint: its draw of step "
+                    f"{tick.step}, and others that are stored already, stay as they are; "
+                    f"{self.words.exact_resume} would make it exact",
+                    stacklevel=4,
+                )
+            self._forked = True
+        finally:
+            if not self._hold_lock:
+                self.close()
+
+    # Resume
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the loop needs to resume: position, weights, sampler, batches, random state.
+
+        Tensors and plain values, safe for `torch.load(weights_only=True)`. Of a sharded model it
+        holds the shards of this process.
+        """
+        state = {
+            **self.position(),
+            "model": all_tensors(self.model),
+            "sampler": self.sampler.state_dict(),
+            "batches": None,
+            "random": random_state(self.generators),
+        }
+        if self._batches is not None:
+            data = describe_loader(self._batches.loader)
+            state["batches"] = {"data": data, "position": self._batches.state_dict()}
+        return pytree.tree_map_only(Tensor, lambda x: local_shard(x.detach()), state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from `state`; `SettingsMismatchError` if the settings differ."""
+        check_same(state["settings"], self.settings)
+        batches = state["batches"] and {**state["batches"], "random": state["random"]}
+        if self._batches is not None or not batches:
+            self._check_sources(state["random"], batches)
+        with torch.no_grad():
+            for name, value in all_tensors(self.model).items():
+                local_shard(value).copy_(state["model"][name])
+        self.sampler.load_state_dict(state["sampler"])
+        self.load_position(state)
+        if batches and self._batches is None:
+            self._loaded_batches = batches  # until the loader is attached
+            return
+        if batches and self._batches is not None:
+            self._batches.load_state_dict(batches["position"])
+        restore_random_state(state["random"], self.generators)
+
+    def position(self) -> dict[str, Any]:
+        """Position and settings alone, for loops that save model and sampler themselves."""
+        return {"taken": self.taken, "settings": self.settings}
+
+    def load_position(self, state: dict[str, Any]) -> None:
+        """Continue from `position()`; model and sampler are loaded already."""
+        check_same(state["settings"], self.settings)
+        self.taken, self.resumed = int(state["taken"]), True
+        self.prepare()
+
+    def _check_sources(self, random: dict[str, Any], batches: dict[str, Any] | None) -> None:
+        """Compare generators and loader with those of a checkpoint."""
+        if batches and self._batches is not None:
+            check_same(batches["data"], describe_loader(self._batches.loader), "data")
+        check_same(len(random["generators"]), len(self.generators), "generators")
+
+    @property
+    def _noise(self) -> Any:
+        return getattr(self.sampler, "noise", None)
+
+    def _check_chain_id(self, chain_id: int | None) -> None:
+        if chain_id not in (None, self.chain_id):
+            raise ValueError(
+                f"chain_id={chain_id}, but the sampler draws the noise of chain {self.chain_id}: "
+                f"make it with chain_id={chain_id}"
+            )
+        first = self.layout.chain_id * len(self.chain_ids)
+        if self.layout.chains > 1 and self.chain_id != first:
+            raise ValueError(
+                f"the first chain of this process is {first}, but the sampler is of chain "
+                f"{self.chain_id}: make it with chain_id=layout.chain_id (times the chains of a "
+                "stack)"
+            )
