@@ -21,7 +21,7 @@ class Stack(nn.Module):
     """Chains of one architecture, stacked. Make it with `stack`.
 
     Args:
-        models: one module for each chain, alike but for their values.
+        models: one module for each chain, of one architecture.
         separate_batches: deal each batch of the data out to the chains, instead of giving all of
             it to every chain. Sharing is cheaper for the data, and correlates the chains a little.
     """

@@ -53,7 +53,7 @@ def noisy(logits, draws, scale, seed=1):
     return [logits + scale * one for one in noise]
 
 
-def test_honest_forecasts_are_calibrated_and_sharpened_or_blunted_ones_are_not():
+def test_calibrated_forecasts_pass_and_sharpened_or_flattened_ones_fail():
     logits, labels = truth()
     honest = posterior_of(noisy(logits, 6, 0.01), [0] * 3 + [1] * 3).check(loader_of(labels))
     assert honest.calibrated.holds
@@ -67,7 +67,7 @@ def test_honest_forecasts_are_calibrated_and_sharpened_or_blunted_ones_are_not()
     assert "calibrated  no: calibration error" in str(modest)
 
 
-def test_honest_forecasts_are_seldom_called_dishonest():
+def test_calibrated_forecasts_seldom_fail():
     """At a level of 0.99, of 40 honest posteriors 5 or more fail with probability 0.0001."""
     failed = 0
     for seed in range(40):
@@ -113,7 +113,7 @@ def test_an_average_is_compared_with_its_best_draw():
     assert alone.better.holds is None
 
 
-def test_labels_of_yes_and_no():
+def test_binary_labels():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(POINTS, 3, generator=generator)
     labels = torch.bernoulli(logits.sigmoid(), generator=generator)
@@ -159,7 +159,7 @@ def checked(tiny, sampler_type, schedule, **options):
     return posterior.check(DataLoader(data, batch_size=100), **of_run(chain))
 
 
-def test_a_sampler_samples_and_a_snapshot_ensemble_is_told_from_it(tiny, quick):
+def test_a_sampler_passes_and_a_snapshot_ensemble_fails(tiny, quick):
     long = Cyclical(4000, cycles=2, exploration=0.2, draws_per_cycle=10)
     sampled = checked(tiny, SGLD, long, lr=0.05, weight_decay=0.01)
     assert sampled.sampling.holds, sampled.sampling.words
@@ -187,7 +187,7 @@ def test_without_the_run_it_is_not_known_whether_it_sampled():
     assert np.isfinite([found.numbers["nll"], found.numbers["brier"]]).all()
 
 
-def test_a_loader_without_targets_is_refused():
+def test_a_loader_without_targets_is_rejected():
     logits, _ = truth()
     with pytest.raises(ValueError, match="pairs of inputs and targets"):
         posterior_of([logits], [0]).check(DataLoader(TensorDataset(torch.arange(9))))
@@ -270,7 +270,7 @@ def test_weights_count_in_the_scores():
         assert found.better.holds is False
 
 
-def test_a_wrong_class_that_is_all_but_excluded_has_a_finite_score():
+def test_a_nearly_impossible_class_has_a_finite_score():
     tables = [torch.tensor([[0.0, 120.0]]), torch.tensor([[0.0, 121.0]])]
     found = posterior_of(tables, [0, 1]).check(loader_of(torch.tensor([0])))
     exact = -(math.log(0.5) + np.logaddexp(-120.0, -121.0))
@@ -278,7 +278,7 @@ def test_a_wrong_class_that_is_all_but_excluded_has_a_finite_score():
     assert found.numbers["nll_best_draw"] == pytest.approx(120.0)
 
 
-def test_sure_and_right_but_not_as_sure_as_it_is_right():
+def test_constant_forecasts_may_be_underconfident_or_overconfident():
     sure = torch.log(torch.tensor([[0.9, 0.1]])).expand(400, 2)
     right = posterior_of([sure, sure], [0, 1])
     found = right.check(loader_of(torch.zeros(400, dtype=torch.long)))
@@ -294,7 +294,7 @@ def test_sure_and_right_but_not_as_sure_as_it_is_right():
 
 
 @pytest.mark.parametrize("ignored", [-100, 3])
-def test_labels_that_do_not_count(ignored):
+def test_ignored_labels_do_not_count(ignored):
     logits, labels = truth()
     some = labels.clone()
     some[1::2] = ignored
@@ -467,7 +467,7 @@ def test_the_noise_ratio_is_that_of_all_weights():
     assert found.sampling.words == words
 
 
-def test_noise_of_minibatches_is_blamed_by_how_hot_it_makes_the_chain():
+def test_the_advice_on_minibatch_noise_depends_on_the_temperature_it_causes():
     # Batches of one: their gradient's variance is 1 and the chain's heat T + lr * N / 2.
     hot, _ = judged(batch_size=1, lr=1.0)
     assert hot.sampling.holds is False
@@ -491,7 +491,7 @@ def test_a_temperature_may_be_low_by_its_schedule():
     assert any("snapshot ensemble" in one for one in cold.advice)
 
 
-def test_a_thermostat_is_not_blamed_for_noise_that_it_makes_up_for():
+def test_a_thermostat_compensates_for_minibatch_noise():
     found, _ = judged(batch_size=1, lr=1.0, sampler_type=SGNHT)
     assert found.numbers["noise_ratio"] < 0.1
     assert found.sampling.holds
@@ -510,7 +510,7 @@ def test_one_full_batch_or_one_draw():
     assert alone.numbers["noise_ratio"] > 1
 
 
-def test_what_did_not_sample_is_told_from_what_cannot_be_known():
+def test_optimised_weights_fail_and_exhausted_data_are_unknown():
     cases: list[dict[str, Any]] = [
         {"sampler_type": lambda groups, lr, **_: torch.optim.SGD(groups, lr)},
         {"schedule": Constant(20, temperature_scale=0.0)},

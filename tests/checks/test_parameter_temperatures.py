@@ -93,7 +93,7 @@ def test_temperatures_of_a_chain_are_those_asked_for_plus_the_minibatch_noise(sa
         assert report.temperature.target == pytest.approx(2.0, rel=0.05)
 
 
-def test_a_chain_that_is_hotter_than_it_says_is_found_out():
+def test_a_chain_hotter_than_its_temperature_is_too_hot():
     chain, draws = run(SGLD, temperature=3.0)
     for group in chain.sampler.param_groups:
         group["initial_temperature"] = 1.0
@@ -160,7 +160,7 @@ def test_stacks_and_other_samplers():
     assert reports(other.model, list(draws), other)["first"].noise.injected > 0
 
 
-def test_what_cannot_be_measured_is_said():
+def test_a_plain_optimizer_is_rejected():
     model = Means()
     chain = Chain(
         model,
@@ -325,7 +325,7 @@ def squares_of_a_long_epoch(data, targets):
     return squared_gradient(report, 1.0, 0.5, 80), exact, SIGMAS * error
 
 
-def test_what_32_batches_of_a_long_epoch_add_to_the_square_is_taken_out():
+def test_the_excess_of_32_batches_of_a_long_epoch_is_removed_from_the_square():
     targets = targets_around(5.0, 80)
     found, exact, error = squares_of_a_long_epoch(Fresh(targets), targets)
     assert found == pytest.approx(exact, abs=error)
@@ -448,7 +448,7 @@ def test_a_preconditioner_enters_noise_and_target(stacked):
     assert squared_gradient(report, 1.0, 0.01, NUM_DATA) == pytest.approx(exact, rel=1e-3)
 
 
-def test_a_preconditioner_that_has_seen_nothing_is_refused():
+def test_a_preconditioner_that_has_seen_nothing_is_rejected():
     targets = targets_around(5.0)
     run = run_of(in_order(targets, 10), PSGLD)
     with pytest.raises(ValueError, match="the sampler has taken no step: its preconditioner"):
@@ -487,7 +487,7 @@ def test_one_draw_has_no_temperature():
     assert report.noise.minibatch == pytest.approx(0.05**2 * variance, rel=1e-4)
 
 
-def test_only_what_moves_and_is_heated_is_reported():
+def test_only_parameters_with_lr_and_temperature_are_reported():
     targets = targets_around(5.0)
     draws = list(posterior_draws(targets, ticks_of([0, 0])))
 
@@ -506,7 +506,7 @@ def test_only_what_moves_and_is_heated_is_reported():
     assert names({}, {"temperature": 0.0}) == ["first"]
 
 
-def test_where_nothing_moves_and_is_heated_that_is_said():
+def test_a_run_without_sampled_parameters_is_rejected():
     targets = targets_around(5.0)
     model = Means()
     groups = [
@@ -623,7 +623,7 @@ class Careless:
         return scale * torch.randn(3), torch.ones(2)
 
 
-def test_nothing_that_draws_at_random_notices_that_it_was_measured():
+def test_measuring_changes_no_random_state():
     data = Careless()
     order = torch.Generator().manual_seed(0)
     loader = DataLoader(data, 4, shuffle=True, generator=order)  # pyright: ignore[reportArgumentType]

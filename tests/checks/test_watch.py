@@ -61,7 +61,7 @@ def warned(chain: Chain) -> list[str]:
 
 
 @pytest.mark.parametrize(("sampler", "lr"), [(SGHMC, 0.1), (SGLD, 0.1), (PSGLD, 0.01)])
-def test_noise_that_is_lost_in_the_minibatches_is_told_once_as_the_check_would(sampler, lr):
+def test_dominant_minibatch_noise_is_warned_of_once_with_the_ratio_of_the_check(sampler, lr):
     chain = make_chain(sampler, lr=lr, temperature=1e-5)
     (words,) = warned(chain)
     assert "close to a snapshot ensemble" in words
@@ -79,7 +79,7 @@ def test_the_warning_is_of_the_line_that_runs_the_chain():
     assert caught[0].filename == __file__
 
 
-def test_minibatches_that_heat_a_warm_chain_are_told_in_other_words():
+def test_minibatches_that_heat_a_warm_chain_have_a_warning_of_their_own():
     (words,) = warned(make_chain(lr=0.5, batch_size=10, num_data=100_000))
     assert "heats the chain to a temperature of up to" in words
 
@@ -124,7 +124,7 @@ def test_stacked_chains_are_watched(clip, words):
     assert words in said
 
 
-def test_clipping_that_never_acts_is_not_told():
+def test_clipping_that_never_acts_is_not_warned_of():
     assert warned(make_chain(clip=1e3)) == []
 
 
@@ -211,7 +211,7 @@ def regression(lr: float) -> Chain:
     return Chain(model, mse_loss, [(inputs, inputs)], sampler, schedule, progress=False)
 
 
-def test_an_unstable_lr_is_told_before_the_chain_diverges():
+def test_an_unstable_lr_is_warned_of_before_the_chain_diverges():
     unstable = "lr is too high, and the chain may diverge"
     with (
         pytest.warns(SamplingWarning, match=unstable) as caught,
@@ -240,7 +240,7 @@ def losses_as_given(losses: list[float], cycles: int, **options) -> Chain:
     return Chain(model, loss, batches, sampler, schedule, progress=False, **options)
 
 
-def test_a_high_loss_at_the_end_of_a_cycle_is_told_where_it_would_pass_in_its_middle():
+def test_a_high_loss_is_warned_of_at_the_end_of_a_cycle_and_not_in_its_middle():
     middle = [1.0] + 60 * [2.8] + 60 * [0.5]
     assert warned(losses_as_given(middle, cycles=1)) == []
     (words,) = warned(losses_as_given(middle[:61], cycles=1))
@@ -249,11 +249,11 @@ def test_a_high_loss_at_the_end_of_a_cycle_is_told_where_it_would_pass_in_its_mi
     assert "at the end of cycle 0" in words
 
 
-def test_one_bad_batch_is_not_told():
+def test_one_bad_batch_is_not_warned_of():
     assert warned(losses_as_given([2.3, 2.0, 40.0, *50 * [1.0]], cycles=1)) == []
 
 
-def test_a_jump_is_told_if_the_cycle_ends_without_having_recovered():
+def test_a_jump_is_warned_of_if_the_cycle_ends_before_the_loss_recovers():
     """At a restart the large lr may undo what was learned, which is what it is for."""
     jump = [*20 * [2.3], *30 * [0.1], 9.0, 40.0, 90.0, 20.0, 8.0]
     assert warned(losses_as_given([*jump, *15 * [1.9], *30 * [0.1]], cycles=1)) == []
@@ -262,7 +262,7 @@ def test_a_jump_is_told_if_the_cycle_ends_without_having_recovered():
     assert "and is 1.9 at the end of cycle 0, and was 2.3 at the first step: lr is too" in words
 
 
-def test_an_easy_first_batch_is_no_measure():
+def test_an_easy_first_batch_causes_no_warning():
     """Of losses that differ much from one batch to the next, as those of single data points do."""
     losses = (50 * torch.randn(600, generator=torch.Generator().manual_seed(0)) ** 2).tolist()
     assert warned(losses_as_given([0.1, *losses], cycles=1)) == []

@@ -170,7 +170,7 @@ def test_a_run_that_diverges_says_where(folder):
 def test_numbers_are_scored_by_their_error():
     result = run("numbers_:make_run")
     assert result.exit_code == 0, result.output
-    for words in ("RMSE", "NLL", "90%"):
+    for words in ("RMSE", "NLL", "90% intervals"):
         assert words in result.output
     forgotten = run("numbers_:forgotten", "--out", "other", "--lr", "0.01")
     assert forgotten.exit_code == 0, forgotten.output

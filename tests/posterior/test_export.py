@@ -251,7 +251,7 @@ def test_other_dimensions_may_change_if_it_is_said(path):
         ("text", "batch in dimension 0"),
     ],
 )
-def test_inputs_without_a_batch_are_refused(inputs, message, path):
+def test_inputs_without_a_batch_are_rejected(inputs, message, path):
     with pytest.raises(ValueError, match=message):
         make_posterior(mlp).export(path, inputs)
 
@@ -314,10 +314,10 @@ class OwnAverage(Average):
     ids=["branching", "vmap", "random", "likelihood"],
 )
 def test_what_cannot_be_exported_says_so_in_one_line(posterior, message, path):
-    with pytest.raises(ValueError, match=message) as refused:
+    with pytest.raises(ValueError, match=message) as error:
         posterior().export(path, floats(5, 4))
-    assert "cannot be exported" in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert "cannot be exported" in str(error.value)
+    assert "\n" not in str(error.value)
     assert not list(path.parent.iterdir())  # and nothing is left behind
 
 

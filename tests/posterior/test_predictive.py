@@ -358,7 +358,7 @@ def test_members_and_labels_that_are_not_there():
         result.labels_numpy()
 
 
-# What is refused
+# What is rejected
 
 
 def test_what_cannot_be_a_posterior():
@@ -376,7 +376,7 @@ def test_what_cannot_be_a_posterior():
 @pytest.mark.parametrize(
     "weights", [[1, 2], [[1, 2, 3]], 1.0, [0, 0, 0], [1, -1, 2], [1, math.nan, 1], [1, math.inf, 1]]
 )
-def test_weights_that_are_refused(weights):
+def test_weights_that_are_rejected(weights):
     with pytest.raises(ValueError, match="weights must be"):
         Posterior(mlp(), in_memory(mlp, 3), weights)
 
@@ -388,7 +388,7 @@ def test_weights_are_normalised():
 
 
 @pytest.mark.parametrize("vectorize", [True, False, None])
-def test_another_model_is_refused(vectorize):
+def test_another_model_is_rejected(vectorize):
     draws, inputs = in_memory(mlp, 3), torch.zeros(2, 4)
     longer = torch.nn.Sequential(*mlp(), torch.nn.Linear(3, 3))
     with pytest.raises(ValueError, match=r"step 0 is not of this model: .* 4\.bias, 4\.weight"):
@@ -398,7 +398,7 @@ def test_another_model_is_refused(vectorize):
         Posterior(wider, draws, vectorize=vectorize).predict(inputs)
 
 
-def test_outputs_and_targets_that_do_not_fit_are_refused():
+def test_outputs_and_targets_that_do_not_fit_are_rejected():
     rows = torch.arange(7)
     classes = table_posterior(random(5, 7, 4))
     with pytest.raises(ValueError, match=r"no classes in dimension 1: .*bernoulli"):
@@ -424,12 +424,12 @@ def test_outputs_and_targets_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("wrong", [4, -1])
-def test_a_target_that_is_no_class_is_refused(wrong):
+def test_a_target_that_is_no_class_is_rejected(wrong):
     with pytest.raises(ValueError, match="targets"):
         table_posterior(random(5, 1, 4)).log_scores([(torch.tensor([0]), torch.tensor([wrong]))])
 
 
-def test_an_empty_loader_is_refused():
+def test_an_empty_loader_is_rejected():
     posterior = table_posterior(random(5, 7, 4))
     with pytest.raises(ValueError, match="loader gave no batches"):
         posterior.predict_loader([])
@@ -545,7 +545,7 @@ def test_log_likelihoods_are_found_once(in_a_list):
         assert [draw.log_likelihood for draw in draws] == second.tolist()
 
 
-def test_draws_that_another_writes_are_refused_before_the_work(tmp_path):
+def test_draws_that_another_writes_are_rejected_before_the_work(tmp_path):
     writer = DrawStore(tmp_path)
     fill(writer, mlp, 2)
     calls = []

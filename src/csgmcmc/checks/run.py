@@ -14,26 +14,32 @@ MOST_STEPS = 1000  # of a schedule that are evaluated
 
 @runtime_checkable
 class StepperLike(Protocol):
-    """What the checks need of a `Stepper`; anything with these attributes will do.
-
-    Attributes:
-        model: the network, or a `Stack` of them.
-        sampler: over the model's parameters.
-        schedule: of the run.
-        batches_per_step: number of minibatches whose mean is the gradient of one step.
-        chain_id: number of the chain, of the first one for a stack.
-    """
+    """What the checks need of a `Stepper`; anything with these attributes will do."""
 
     @property
-    def model(self) -> nn.Module: ...
+    def model(self) -> nn.Module:
+        """The network, or a `Stack` of them."""
+        ...
+
     @property
-    def sampler(self) -> torch.optim.Optimizer: ...
+    def sampler(self) -> torch.optim.Optimizer:
+        """The sampler of the model's parameters."""
+        ...
+
     @property
-    def schedule(self) -> Schedule: ...
+    def schedule(self) -> Schedule:
+        """The schedule of the run."""
+        ...
+
     @property
-    def batches_per_step(self) -> float: ...
+    def batches_per_step(self) -> float:
+        """Number of minibatches whose mean is the gradient of one step."""
+        ...
+
     @property
-    def chain_id(self) -> int: ...
+    def chain_id(self) -> int:
+        """Number of the chain; of the first one, for a stack."""
+        ...
 
 
 def sampling_temperature(stepper: StepperLike) -> float:

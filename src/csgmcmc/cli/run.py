@@ -184,6 +184,8 @@ def _write(path: Path, record: Record) -> None:
 
 def _judge(done: Sampled, out: Path, *, wanted: bool) -> dict[str, Any]:
     """Counts, and scores if there are validation data."""
+    from csgmcmc.cli.scores import judge  # noqa: PLC0415  (slow to import, and not for --help)
+
     draws, task = DrawStore(out), done.task
     found: dict[str, Any] = {
         "draws": len(draws),

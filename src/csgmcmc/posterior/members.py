@@ -2,9 +2,9 @@
 
 By default draws are stacked where that was measured to be faster (docs/posterior.md): plain
 multi-layer perceptrons whose draws all fit into one stack, on batches of at most 256 rows. There
-the cost is that of calling layers, which a stack pays once for all draws. Elsewhere vmap gains
-little or loses, most on convolutions. The rule does not look at the clock, so that the same
-predictions have the same bits.
+the cost is that of calling layers, which a stack pays once for all draws. For other models vmap
+gains a little on single inputs and loses on larger batches, most with convolutions. The rule does
+not depend on the clock, so that the same predictions have the same bits.
 """
 
 import copy

@@ -74,6 +74,7 @@ class Posterior:
             "vectorize": vectorize,
         }
         self.members = Members(model, draws, **self._options)
+        """The model under each draw: for other modules of this library."""
         self.weights = self._weights_of(weights)
 
     @property

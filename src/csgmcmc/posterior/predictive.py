@@ -31,7 +31,7 @@ class Predictive:
     @property
     def mutual_information(self) -> Tensor:
         """Between prediction and weights: the epistemic part, which more data would remove."""
-        return (self.entropy - self.expected_entropy).clamp(min=0)  # but for rounding
+        return (self.entropy - self.expected_entropy).clamp(min=0)  # against rounding
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:

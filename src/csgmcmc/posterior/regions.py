@@ -1,4 +1,4 @@
-"""Which region of weight space a draw lies in."""
+"""Regions of weight space, found by clustering the draws."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -6,22 +6,22 @@ from scipy.spatial import KDTree
 
 from csgmcmc.arguments import check_count, check_number
 
-MOST_CLUSTERED = 5_000  # points that the clustering itself looks at; the rest join their nearest
+MOST_CLUSTERED = 5_000  # draws that are clustered; others get the region of the nearest
 FEWEST = 10  # draws of a region
 
 
 def find_regions(
     points: ArrayLike, *, smallest_share: float = 0.01, seed: int = 0
 ) -> NDArray[np.int64]:
-    """Number of the region of each draw, found by clustering, with no number of regions given.
+    """Number of the region of each draw, found by clustering; the number of regions is not given.
 
-    HDBSCAN (Campello et al. 2013) of the draws, or of a random part of them where there are many.
-    Draws that it leaves out belong to the region of the nearest draw that has one.
+    HDBSCAN (Campello et al. 2013) of the draws, or of a random subset if there are many. Draws that
+    it leaves out get the region of the nearest draw that has one.
 
     Args:
-        points: the draws, of shape (draws, dimensions); for networks, rather their predictions.
-        smallest_share: a region has at least this share of the draws, and ten of them.
-        seed: of the random part.
+        points: the draws, of shape (draws, dimensions); for networks, their predictions.
+        smallest_share: a region has at least this share of the draws, and at least ten.
+        seed: of the random subset.
     """
     from sklearn.cluster import HDBSCAN  # noqa: PLC0415  (takes a second to import)
 
@@ -30,19 +30,19 @@ def find_regions(
         raise ValueError(f"points must have shape (draws, dimensions), got {places.shape}")
     check_count("number of points", len(places), at_least=FEWEST)
     check_number("smallest_share", smallest_share, above=0, at_most=1)
-    looked_at = places
+    clustered = places
     if len(places) > MOST_CLUSTERED:
         chosen = np.random.default_rng(seed).choice(len(places), MOST_CLUSTERED, replace=False)
-        looked_at = places[chosen]
-    smallest = max(FEWEST, int(smallest_share * len(looked_at)))
+        clustered = places[chosen]
+    smallest = max(FEWEST, int(smallest_share * len(clustered)))
     clustering = HDBSCAN(
         min_cluster_size=smallest,
         allow_single_cluster=True,
         copy=True,  # pyright: ignore[reportArgumentType]  (its type was derived from a warning)
     )
-    labels = clustering.fit_predict(looked_at)
+    labels = clustering.fit_predict(clustered)
     if labels.max() < 0:
         return np.zeros(len(places), dtype=np.int64)  # all of it is one region
     found = labels >= 0
-    _, nearest = KDTree(looked_at[found]).query(places)
+    _, nearest = KDTree(clustered[found]).query(places)
     return labels[found][nearest].astype(np.int64)

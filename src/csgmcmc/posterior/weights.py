@@ -1,7 +1,7 @@
-"""How much each draw counts: equal, by the harmonic mean of likelihoods, or by held-out log score.
+"""Weights of draws: by the harmonic mean of likelihoods, by mass, or by held-out log score.
 
-All take plain arrays and give a weight for each draw; the weights sum to 1. A *group* is what is
-weighed as one, mostly a cycle, and its draws share its weight; a draw of group -1 gets none.
+All functions take plain arrays and return a weight for each draw; the weights sum to 1. A *group*,
+mostly a cycle, is weighed as one, and its draws share its weight; a draw of group -1 gets none.
 """
 
 import math
@@ -17,9 +17,9 @@ from csgmcmc.arguments import check_number
 
 Weights = NDArray[np.float64]
 
-# Of a region: with fewer its ellipsoid is but a guess.
+# Of a region: with fewer its ellipsoid is poorly estimated.
 FEWEST_DRAWS, DRAWS_PER_DIMENSION = 50, 10
-STACKING_GAP = 1e-4  # nats of mean log score that the weights may fall short of the best
+STACKING_GAP = 1e-4  # nats of mean log score between these weights and the best, at most
 
 
 def harmonic_weights(
@@ -31,10 +31,10 @@ def harmonic_weights(
 
     For draws from the posterior within a region this estimates the region's evidence relative to
     its prior mass, so that it is the posterior mass of the region only where all regions have the
-    same prior mass. The mean is ruled by the draw with the smallest likelihood and its variance is
-    mostly infinite. For networks log-likelihoods differ by far more than 1 between cycles, so that
-    one cycle gets most or all of the weight; that is why the paper weighs its networks' cycles
-    equally.
+    same prior mass. The draw with the smallest likelihood dominates the mean, and its variance is
+    mostly infinite. Log-likelihoods of networks differ by far more than 1 between cycles, so that
+    one cycle gets most or all of the weight; for that reason the paper gives the cycles of its
+    networks equal weights.
     """
     check_number("temperature", temperature, above=0)
     values, labels = _paired(log_likelihoods, groups, "log_likelihoods")
@@ -52,7 +52,7 @@ def mass_weights(
     temperature: float = 1.0,
     level: float = 0.5,
 ) -> Weights:
-    """Weigh the regions of a plain density by their mass, not by how many draws ended in them.
+    """Weigh the regions of a density by their mass, not by the number of draws in them.
 
     The harmonic mean with its two faults removed (Gelfand and Dey 1994; Robert and Wraith 2009):
     only draws inside an ellipsoid E_m around the region's mean count, so that no density in the
@@ -60,15 +60,15 @@ def mass_weights(
 
         mass_m = volume(E_m) / [ 1/K_m * sum_j 1(theta_j in E_m) / density(theta_j)^(1/T) ].
 
-    The ellipsoid is made from one half of the draws and evaluated with the other, both ways round.
-    It needs fifty draws in every region, and ten for each dimension, and draws that follow the
+    The ellipsoid is made from one half of the draws and evaluated with the other half, and vice
+    versa. Every region needs fifty draws, and ten for each dimension, and the draws must follow the
     density within their region.
 
     Args:
         points: the draws, of shape (draws, dimensions).
         log_densities: log of the density, up to a constant, at each draw.
         regions: number of the region of each draw.
-        temperature: T of the law exp(-U / T) that the draws follow.
+        temperature: T of the density exp(-U / T) that the draws follow.
         level: share of a region's draws inside its ellipsoid.
     """
     check_number("temperature", temperature, above=0)
@@ -103,7 +103,7 @@ def stacking_weights(log_scores: ArrayLike, groups: ArrayLike | None = None) -> 
         max_w  sum_i log sum_m w_m p_m(y_i),    w on the simplex        (Yao et al. 2018)
 
     with p_m the average prediction of a group, or that of a single draw. The problem is convex; the
-    weights are at most 1e-4 nats a point from the best.
+    mean log score is at most 1e-4 nats below the best.
 
     Args:
         log_scores: log-likelihood of each held-out point under each draw, of shape (draws, points).
@@ -131,8 +131,7 @@ def _maximise_log_score(likelihoods: NDArray[np.float64]) -> Weights:
     count, points = likelihoods.shape
 
     def loss(shares: Weights) -> tuple[float, Weights]:
-        # Without the constraint, and with the sum of the shares as a penalty: the maximum is the
-        # same, and its shares sum to 1.
+        # The sum of the shares as a penalty replaces the constraint: the maximum is the same.
         mixed = np.maximum(shares @ likelihoods, 1e-300)
         return shares.sum() - np.log(mixed).mean(), 1 - likelihoods @ (1 / mixed) / points
 
@@ -142,11 +141,11 @@ def _maximise_log_score(likelihoods: NDArray[np.float64]) -> Weights:
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     shares = found.x / found.x.sum()
     for _ in range(10_000):
-        # Of a concave function: no shares are better than these by more than the largest gain.
+        # The log score is concave: no shares are better by more than the largest gain.
         gains = likelihoods @ (1 / (shares @ likelihoods)) / points
         if gains.max() - 1 <= STACKING_GAP:
             break
-        shares = shares * gains  # a step of EM, which always improves
+        shares = shares * gains  # a step of EM
     return shares / shares.sum()
 
 
@@ -196,7 +195,7 @@ def _named(labels: NDArray[np.int64]) -> list[int]:
 
 
 def _spread(labels: NDArray[np.int64], log_weights: Mapping[int, Any]) -> Weights:
-    """The groups' weights, normalised and shared out among the draws of each."""
+    """The groups' weights, normalised and divided equally among the draws of each."""
     total = np.logaddexp.reduce(list(log_weights.values()))
     if not math.isfinite(total):
         raise ValueError(f"no group has a weight above 0 that is finite: {log_weights}")
