@@ -9,21 +9,22 @@ points fit into the cache.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_count
+from paper.arguments import check_count
 from csgmcmc.samplers import SGHMC, SGLD
-from csgmcmc.samplers.base import Group
-from csgmcmc.samplers.noise import ELEMENTS_PER_STREAM
 from csgmcmc.schedules import Schedule
 from csgmcmc.targets import LogisticRegression, Target
 
+ONE_STREAM = 1 << 16  # numbers that the samplers draw from one stream of their noise
 BLOCK = 32  # steps a call: more of them gain little, and take minutes to compile
 LOOK_EVERY = 32 * BLOCK  # steps after which to look whether all points are finite
 
+Group = dict[str, Any]
 Gradient = Callable[[Tensor, Tensor | None], Tensor]
 """From points and the numbers of data points to the gradient of U / N."""
 
@@ -159,7 +160,7 @@ def _plan(
 
 def _steps_of_noise_at_once(points: Tensor) -> int:
     """As many blocks as one stream fills, so that the noise is that of one step after another."""
-    blocks = (2 * ELEMENTS_PER_STREAM - 1) // (BLOCK * points.numel())
+    blocks = (2 * ONE_STREAM - 1) // (BLOCK * points.numel())
     return BLOCK * min(max(blocks, 1), LOOK_EVERY // BLOCK)
 
 

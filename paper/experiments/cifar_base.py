@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from csgmcmc.arguments import check_choice
+from paper.arguments import check_choice
 from csgmcmc.errors import DivergedError
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.cifar_runs import (

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from csgmcmc.arguments import check_choice
+from paper.arguments import check_choice
 from csgmcmc.chain import Chain
 from csgmcmc.diagnostics import accuracy, calibration_error, negative_log_likelihood
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_count
+from paper.arguments import check_count
 from csgmcmc.samplers import SGLD
 from csgmcmc.schedules import Constant, Cyclical, Decreasing
-from csgmcmc.targets.gaussian import GaussianTarget
+from csgmcmc.targets import GaussianTarget
 from paper.density import run_density
 from paper.double_well import DoubleWell, wasserstein
 from paper.experiments import convergence_exact as exact

@@ -1,6 +1,6 @@
 """ImageNet: four methods with ResNet-50 (the paper's table 3), on as many processes as there are.
 
-    torchrun --nproc-per-node=4 --no-python csgmcmc reproduce imagenet --preset paper --data DIR
+    torchrun --nproc-per-node=4 -m paper run imagenet --preset paper --data DIR
 
 Every process sees its part of the data, all share their gradients, and one of them writes; without
 torchrun there is one process. `DIR` holds `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, or a tar of
@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset
 
-from csgmcmc.arguments import check_choice
+from paper.arguments import check_choice
 from csgmcmc.chain import Chain, ProcessLayout, init_distributed
 from csgmcmc.diagnostics import top_k_accuracy
 from csgmcmc.draws import DrawStore

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from csgmcmc.arguments import check_choice, check_count
+from paper.arguments import check_choice, check_count
 from csgmcmc.schedules import Cyclical, Decreasing, Schedule
 from csgmcmc.targets import LogisticRegression
 from paper.data.uci import TWO_CLASS_NAMES, two_classes, with_intercept

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from csgmcmc.arguments import check_count
+from paper.arguments import check_count
 from csgmcmc.schedules import Cyclical, Decreasing, Schedule
 from paper.experiments.base import Config, Experiment, Record
 

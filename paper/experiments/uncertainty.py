@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_choice
-from csgmcmc.demo import digits, letters
+from paper.arguments import check_choice
+from csgmcmc.demo import load_digits, load_letters
 from csgmcmc.samplers import SGHMC, SGLD
 from paper.data import mnist, not_mnist
 from paper.experiments.base import Config, Experiment, Record
@@ -270,10 +270,10 @@ def load(source: str, folder: Path | None) -> Source:
             raise FileNotFoundError(f"{error}; the experiment {other} needs no data") from error
         train, test = (Points(*part.tensors) for part in mnist(folder))
     else:
-        small = digits()
+        small = load_digits()
         parts = zip(small.train.tensors, small.validation.tensors, strict=True)
         train, test = Points(*map(torch.cat, parts)), Points(*small.test.tensors)
-        validation, outside = len(small.validation), letters()
+        validation, outside = len(small.validation), load_letters()
     mean, sd = train.images.mean(), train.images.std()
     return Source(
         Points((train.images - mean) / sd, train.labels),

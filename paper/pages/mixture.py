@@ -333,7 +333,7 @@ def _weights(config: Mapping[str, Any], weighed: Mapping[str, Record]) -> Grid:
 def _describe(settings: Mapping[str, Any]) -> str:
     """α₀, M, β and the temperature while exploring, from the fields of the schedule."""
     heat = f"T={settings['exploration_temperature']:g}" + (
-        " falling to 1" if settings["ramp"] else ""
+        " falling to 1" if settings["anneal"] else ""
     )
     return f"α₀={settings['lr']}, M={settings['cycles']}, β={settings['exploration']}, {heat}"
 

@@ -106,7 +106,7 @@ def test_the_file_tells_what_was_changed(tmp_path):
     results = reproduce(Tiny(), "paper", tmp_path, changes=changes, seeds=2)
     assert results.config == {"seeds": 2, "numbers": [5, 6], "pause": 0.0}
     assert list(results.records) == ["square of 5", "square of 6", "sum"]
-    assert results.command == "csgmcmc reproduce tiny --preset paper --seeds 2 --config FILE"
+    assert results.command == "python -m paper run tiny --preset paper --seeds 2 --config FILE"
     with pytest.raises(ValueError, match=r"holds a run with other settings \(numbers, seeds\)"):
         reproduce(Tiny(), "paper", tmp_path)
     changes.write_text('{"lr": 1}')

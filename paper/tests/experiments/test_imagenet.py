@@ -15,7 +15,7 @@ from paper.experiments import find_experiments, reproduce
 from paper.experiments.imagenet import METHODS, Imagenet
 from paper.pages import make_page
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 EXPERIMENT = Imagenet()
 RUN = """
 import sys, torch
@@ -46,7 +46,7 @@ def torchrun(out: Path, data: Path) -> dict:
     script = out.parent / "run.py"
     script.write_text(RUN)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     path = os.pathsep.join([str(root / "src"), str(root)])
     result = subprocess.run(
         [*launcher, "--nproc-per-node=2", str(script), str(out), str(data)],

@@ -9,7 +9,8 @@ import pytest
 
 from paper import pages
 from paper.experiments import find_experiments, reproduce
-from paper.report.chapter import duration, read_chapters
+from paper.experiments.results import duration
+from paper.report.chapter import read_chapters
 from paper.report.write import write_report
 from paper.tests.report.support import save
 

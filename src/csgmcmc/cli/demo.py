@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from csgmcmc.cli.messages import fail, missing
-from csgmcmc.demo import DigitsDemo, show_digits
+from csgmcmc.demo import DigitsDemo, MixtureDemo, show_digits, show_mixture
 
 
 class Part(StrEnum):
@@ -29,25 +29,23 @@ def demo(
     seeds: Annotated[int, typer.Option(help="Digits: seeds, from the first on.")] = 1,
 ) -> None:
     """The method in two minutes: 25 Gaussians, and a network on handwritten digits."""
-    try:
-        from csgmcmc.demo.mixture import (  # noqa: PLC0415  (needs matplotlib, an extra)
-            MixtureDemo,
-            show_mixture,
-        )
-    except ModuleNotFoundError as error:
-        raise missing(error) from error
     console = Console()
     torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs
     try:
         shows = []  # checked before the first of them runs
         if part is not Part.DIGITS:
             mixture = MixtureDemo(steps=steps, chains=chains, seed=seed)
-            out.mkdir(parents=True, exist_ok=True)
             shows.append(lambda: show_mixture(mixture, out, console))
         if part is not Part.MIXTURE:
             digits = DigitsDemo(steps=digits_steps, first_seed=seed, seeds=seeds)
             shows.append(lambda: show_digits(digits, console))
+        import matplotlib  # noqa: F401, PLC0415  (an extra, for the picture and for letters)
+
+        if part is not Part.DIGITS:
+            out.mkdir(parents=True, exist_ok=True)
         for show in shows:
             show()
+    except ModuleNotFoundError as error:
+        raise missing(error) from error
     except (ValueError, OSError) as error:
         raise fail(str(error)) from error

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from csgmcmc.arguments import check_count
 from csgmcmc.chain import Chain, StepInfo
-from csgmcmc.demo.data import Digits, digits, letters
+from csgmcmc.demo.data import Digits, load_digits, load_letters
 from csgmcmc.diagnostics import accuracy, auroc, calibration_error, negative_log_likelihood
 from csgmcmc.errors import DivergedError
 from csgmcmc.posterior import ClassPredictive, Posterior
@@ -76,7 +76,7 @@ class DigitsDemo:
 
     @cached_property
     def data(self) -> Digits:
-        return digits()
+        return load_digits()
 
     def schedule(self, method: Method) -> Schedule:
         return Cyclical(
@@ -154,7 +154,7 @@ def sample(
 def score(demo: DigitsDemo, method: Method, seed: int, posterior: Posterior) -> DigitsScore:
     """Test the averaged prediction, and its entropy on letters."""
     tested = _predict(posterior, demo.data.test)
-    outside = posterior.predict(letters())
+    outside = posterior.predict(load_letters())
     probabilities, labels = tested.probs_numpy(), tested.labels()
     return DigitsScore(
         method=method.name,

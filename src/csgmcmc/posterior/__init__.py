@@ -9,6 +9,8 @@ from csgmcmc.posterior.predictive import (
     GaussianPredictive,
     Predictive,
 )
+from csgmcmc.posterior.regions import find_regions
+from csgmcmc.posterior.weights import harmonic_weights, mass_weights, stacking_weights
 
 __all__ = [
     "Bernoulli",
@@ -20,8 +22,12 @@ __all__ = [
     "Posterior",
     "Predictive",
     "WeightPath",
+    "find_regions",
+    "harmonic_weights",
+    "mass_weights",
     "refresh_batchnorm",
     "refresh_draws",
+    "stacking_weights",
     "weight_matrix",
     "weight_path",
 ]
