@@ -2,7 +2,7 @@
 
 The steps are those of `Chain`; what is left out is all that a chain of a network needs: callbacks,
 checkpoints, logs, and a look at every loss. The noise is drawn for many steps at once: it has the
-same law, and is the same to the bit where the numbers of a step are a multiple of 16,
+same distribution, and is the same to the bit where the numbers of a step are a multiple of 16,
 and few enough for one stream. With `compile` a block of steps is one kernel, which pays where the
 points fit into the cache.
 """
@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from paper.arguments import check_count
 from csgmcmc.samplers import SGHMC, SGLD
 from csgmcmc.schedules import Schedule
 from csgmcmc.targets import LogisticRegression, Target
+from paper.arguments import check_count
 
 ONE_STREAM = 1 << 16  # numbers that the samplers draw from one stream of their noise
 BLOCK = 32  # steps a call: more of them gain little, and take minutes to compile

@@ -190,9 +190,7 @@ def smoke(python: Path, folder: Path) -> None:
     result = attempt([command, "demo"], folder)
     wanted = "csgmcmc: matplotlib is missing: pip install 'csgmcmc[plot]'"
     if result.returncode != 2 or result.stderr.strip() != wanted:
-        raise Problem(
-            f"without the extra, demo ends with {result.returncode}: {result.stderr}"
-        )
+        raise Problem(f"without the extra, demo ends with {result.returncode}: {result.stderr}")
 
 
 def check_types(python: Path, folder: Path) -> None:

@@ -16,7 +16,7 @@ def find_experiments() -> dict[str, Experiment]:
     found: dict[str, Experiment] = {}
     for entry in pkgutil.iter_modules(__path__, prefix=f"{__name__}."):
         for _, kind in inspect.getmembers(importlib.import_module(entry.name), inspect.isclass):
-            if issubclass(kind, Experiment) and kind.__module__ == entry.name:
-                if not inspect.isabstract(kind):
-                    found[kind.name] = kind()
+            here = kind.__module__ == entry.name and issubclass(kind, Experiment)
+            if here and not inspect.isabstract(kind):
+                found[kind.name] = kind()
     return found

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paper.arguments import check_choice
 from csgmcmc.errors import DivergedError
+from paper.arguments import check_choice
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.cifar_runs import (
     BY_NAME,

@@ -27,13 +27,13 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from paper.arguments import check_choice
 from csgmcmc.chain import Chain
 from csgmcmc.diagnostics import accuracy, calibration_error, negative_log_likelihood
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Joined, Ramp, Schedule
+from paper.arguments import check_choice
 from paper.data import Images, PlainBatches, Standard, TrainingBatches, cifar
 from paper.experiments.base import Record
 from paper.experiments.uncertainty_methods import GAMMA, METHODS

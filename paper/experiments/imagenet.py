@@ -20,12 +20,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset
 
-from paper.arguments import check_choice
 from csgmcmc.chain import Chain, ProcessLayout, init_distributed
 from csgmcmc.diagnostics import top_k_accuracy
 from csgmcmc.draws import DrawStore
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC
+from paper.arguments import check_choice
 from paper.data import ImageFolder, find_image_folder
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.cifar_runs import BY_NAME, CHECKPOINT_STEPS, Run, rounded

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from paper.arguments import check_choice
 from csgmcmc.demo import load_digits, load_letters
 from csgmcmc.samplers import SGHMC, SGLD
+from paper.arguments import check_choice
 from paper.data import mnist, not_mnist
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.uncertainty_methods import (

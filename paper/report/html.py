@@ -1,4 +1,4 @@
-"""The Markdown report as one HTML page that needs nothing else: no network, script or other file."""
+"""The Markdown report as one HTML page that needs no network, script or other file."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ for _kind in ("html_block", "html_inline"):
 
 def render(report: str, figures: Mapping[str, str]) -> str:
     """The page of a report in Markdown; `figures` are SVG elements by their addresses in it."""
-    style = files(__package__).joinpath("page.css").read_text(encoding="utf-8")
+    style = files("paper.report").joinpath("page.css").read_text(encoding="utf-8")
     title, introduction, contents, *others = Node(MARKDOWN.parse(report)).children
     body = "\n".join(_blocks(others, figures))
     return f"""<!DOCTYPE html>
@@ -104,9 +104,9 @@ def _table(node: Node, title: str) -> str:
     names = tuple(map(_text, header))
     if names == CLAIMS:
         return _claims(rows)
-    kinds = [_kind(list(map(_text, column)), len(header) > WIDE) for column in zip(*rows)] or [
-        ""
-    ] * len(header)
+    wide, columns = len(header) > WIDE, zip(*rows, strict=True)
+    kinds = [_kind([_text(cell) for cell in column], wide) for column in columns]
+    kinds = kinds or [""] * len(header)
     heads = zip(header, kinds, strict=True)
     cells = "".join(f'<th scope="col"{kind}>{_inside(cell)}</th>' for cell, kind in heads)
     lines = [f"<thead><tr>{cells}</tr></thead>", "<tbody>"]
