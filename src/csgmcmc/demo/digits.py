@@ -72,13 +72,16 @@ class DigitsDemo:
 
     @property
     def seed_numbers(self) -> range:
+        """The seeds to run."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
     @cached_property
     def data(self) -> Digits:
+        """The digits, read once."""
         return load_digits()
 
     def schedule(self, method: Method) -> Schedule:
+        """The schedule of a method."""
         return Cyclical(
             self.steps,
             cycles=method.cycles,

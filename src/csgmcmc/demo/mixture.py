@@ -60,6 +60,7 @@ class MixtureDemo:
 
     @property
     def methods(self) -> tuple[Method, Method]:
+        """SGLD and cSGLD, with the paper's step sizes."""
         return (
             Method("SGLD", 0.05, Decreasing(self.steps, gamma=0.55, every=1)),
             Method("cSGLD", 0.09, Cyclical(self.steps, 30, exploration=0.25, every=1)),
