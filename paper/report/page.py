@@ -44,14 +44,18 @@ class Picture:
     caption: str
 
 
+Part = Grid | Picture | str
+"""A string is a paragraph of Markdown."""
+
+
 @dataclass(frozen=True)
 class Page:
-    """One experiment in the report; a part that is a string is a paragraph of Markdown."""
+    """One experiment in the report."""
 
     title: str
     summary: str
     claims: Sequence[Claim]
-    parts: Sequence[Grid | Picture | str] = field(default_factory=list)
+    parts: Sequence[Part] = field(default_factory=list)
 
 
 Results = Mapping[str, Any]

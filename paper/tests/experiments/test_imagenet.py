@@ -82,7 +82,7 @@ def test_the_settings_of_the_paper():
     assert {schedule.steps for schedule in schedules.values()} == {1200}
     kept = [schedules[method].total_draws for method in METHODS]
     assert kept == [1, 3, 9, 9]
-    assert sum(param.numel() for param in config.make(1000, 0).parameters()) > 25e6
+    assert sum(param.numel() for param in config.network.make(1000).parameters()) > 25e6
 
 
 def test_alone(data, tmp_path):
