@@ -15,8 +15,9 @@ def find_experiments() -> dict[str, Experiment]:
     """Every experiment of the paper, by its name; a new one is found by its file."""
     found: dict[str, Experiment] = {}
     for entry in pkgutil.iter_modules(__path__, prefix=f"{__name__}."):
-        for _, kind in inspect.getmembers(importlib.import_module(entry.name), inspect.isclass):
-            here = kind.__module__ == entry.name and issubclass(kind, Experiment)
-            if here and not inspect.isabstract(kind):
+        for kind in vars(importlib.import_module(entry.name)).values():
+            if not inspect.isclass(kind) or kind.__module__ != entry.name:
+                continue
+            if issubclass(kind, Experiment) and not inspect.isabstract(kind):
                 found[kind.name] = kind()
     return found

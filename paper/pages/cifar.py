@@ -10,7 +10,17 @@ from paper.experiments.cifar import LITERAL, MORE, SAME
 from paper.experiments.methods import BY_NAME, FAMILIES
 from paper.pages.cifar_base import NAMES, make_page
 from paper.report.compare import Scores, all_lower, gap, shown
-from paper.report.page import COLOURS, Claim, Grid, Page, Part, Picture, Results, new_figure
+from paper.report.page import (
+    COLOURS,
+    Claim,
+    Grid,
+    Page,
+    Part,
+    Picture,
+    Results,
+    new_figure,
+    standard_error,
+)
 
 METHODS = tuple(BY_NAME)
 PAPER: Mapping[str, Mapping[str, str]] = {
@@ -196,12 +206,11 @@ def _picture(source: str, scores: Scores) -> Picture:
     for axes, score, factor in zip(panels, ("error", "nll"), (100, 1), strict=True):
         for place, label in enumerate(labels):
             values = [factor * found[score] for found in scores[label].values()]
-            error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
             cyclical = label.startswith("c")
             axes.errorbar(
                 np.mean(values),
                 place,
-                xerr=error,
+                xerr=standard_error(values),
                 color=COLOURS[0 if cyclical else 1],
                 marker="o" if cyclical else "s",
                 capsize=3,

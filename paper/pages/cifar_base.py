@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paper.report.compare import RULE, Scores
-from paper.report.page import Claim, Grid, Page, Part, Results
+from paper.report.page import Claim, Grid, Page, Part, Results, losses_by_lr
 
 NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 
@@ -81,12 +81,8 @@ def search_table(source: str, records: Sequence[Mapping[str, Any]]) -> list[Grid
     for method, found in losses.items():
         finite = {lr: loss for lr, loss in found.items() if loss is not None}
         best = min(finite, key=lambda lr: finite[lr]) if finite else None
-        tried = ", ".join(
-            f"{lr:g}: " + ("diverged" if loss is None else f"{loss:.4f}")
-            for lr, loss in sorted(found.items())
-        )
         edge = "yes" if best in (min(found), max(found)) else "no"
-        rows.append([method, tried, "-" if best is None else f"{best:g}", edge])
+        rows.append([method, losses_by_lr(found), "-" if best is None else f"{best:g}", edge])
     return [
         Grid(
             title=f"{NAMES[source]}: the search for step sizes",

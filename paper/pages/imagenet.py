@@ -23,6 +23,8 @@ def page(results: Results) -> Page:
         scores[record["method"]][record["seed"]] = record["scores"]
     config = results["config"]
     network = config["network"]
+    if isinstance(network, str):  # results of csgmcmc 0.1.0
+        network = {"kind": network, "batch": config["batch"]}
     claims: list[Claim] = []
     if scores:
         for text, score, others in (

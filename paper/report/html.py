@@ -21,8 +21,8 @@ WIDE, LONG = 5, 24
 
 # Raw HTML is parsed only to find the anchors of the chapters; all other is shown as text.
 MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
-for _kind in ("html_block", "html_inline"):
-    MARKDOWN.add_render_rule(_kind, lambda _, tokens, index, *__: escape(tokens[index].content))
+for raw in ("html_block", "html_inline"):
+    MARKDOWN.add_render_rule(raw, lambda _, tokens, index, *__: escape(tokens[index].content))
 
 
 def render(report: str, figures: Mapping[str, str]) -> str:
