@@ -9,7 +9,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,14 +69,17 @@ class Setting:
 
     def run(self, method: str, lr: float, seed: int, **changes: Any) -> Run:
         """A chain of a method with these settings, except for `changes`."""
-        options = {
-            "epochs": self.epochs,
-            "exploration": self.exploration,
-            "cycles": self.cycles,
-            "draws_per_cycle": self.draws_per_cycle,
-            "draws": self.draws,
-        }
-        return Run.of(method, lr, seed, **{**options, **changes})
+        run = Run.of(
+            method,
+            lr,
+            seed,
+            epochs=self.epochs,
+            exploration=self.exploration,
+            cycles=self.cycles,
+            draws_per_cycle=self.draws_per_cycle,
+            draws=self.draws,
+        )
+        return replace(run, **changes)
 
     def searches(self, method: str) -> Iterator[Run]:
         """One run for each step size: as long as a cycle, on training data alone."""
