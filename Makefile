@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench docs release-check format clean
+.PHONY: help demo reproduce test test-slow lint bench docs release-check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -18,6 +18,11 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY) ## 25 Gaussians, and four methods on digits: two tables and a picture
 	$(BIN)/csgmcmc demo
+
+# NAME is an experiment of `python -m paper list`; PRESET, DATA and OUT may be given.
+PRESET ?= laptop
+reproduce: $(READY) ## An experiment of the paper, NAME=mixture for example
+	$(BIN)/python -m paper $(if $(NAME),run $(NAME) --preset $(PRESET) $(if $(DATA),--data $(DATA)) $(if $(OUT),--out $(OUT)),list)
 
 lint: $(READY) ## Style, types and layers
 	$(BIN)/ruff check
@@ -39,6 +44,7 @@ $(PEERS)/.ready: benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
 	@touch $@
 
+bench: export PYTHONPATH := $(CURDIR)  # they use networks of paper/
 bench: $(READY) $(PEERS)/.ready ## Time everything beside its plain counterpart and beside peers; takes a while
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/stores.py

@@ -8,15 +8,13 @@ from typing import Annotated
 import torch
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from csgmcmc.distributed import shutdown_distributed
-from csgmcmc.recipe import read_values
-from paper.experiments import Experiment, find_experiments
-from paper.experiments import reproduce as run_experiment
-from paper.experiments.changes import change
-from paper.pages import make_page
-from paper.report.console import JobsBar, catalogue, overview
-from paper.report.write import write_report
+from csgmcmc import shutdown_distributed
+from paper.experiments import Experiment, find_experiments, reproduce
+from paper.experiments.changes import change, read_values
+from paper.report.progress import JobsBar
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__)
 
@@ -24,8 +22,10 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=__d
 @app.command("list")
 def list_experiments() -> None:
     """Name the experiments, what they show, and their presets."""
-    rows = [(each.name, each.summary, list(each.presets)) for each in find_experiments().values()]
-    Console().print(catalogue(rows))
+    table = Table("name", "what it shows", "presets")
+    for each in find_experiments().values():
+        table.add_row(Text(each.name), Text(each.summary), Text(", ".join(each.presets)))
+    Console().print(table)
 
 
 @app.command()
@@ -34,7 +34,11 @@ def report(folder: Annotated[Path, typer.Argument(help="Folder of results.")]) -
     if not folder.is_dir():
         raise fail(f"there is no folder {folder}")
     try:
+        from paper.report.write import write_report  # noqa: PLC0415  (needs matplotlib, an extra)
+
         written = write_report(folder)
+    except ModuleNotFoundError as error:
+        raise missing(error) from error
     except (ValueError, OSError) as error:
         raise fail(str(error)) from error
     for path in written:
@@ -57,8 +61,13 @@ def run(
 ) -> None:
     """Reproduce an experiment of the paper: its tables, with the paper's numbers beside ours.
 
-    Results go to OUT/NAME.json as they come; a run that was stopped goes on where it was.
+    Results go to OUT/NAME.json as they come; a run that was stopped continues where it was.
     """
+    try:
+        from paper.pages import make_page  # noqa: PLC0415  (needs matplotlib, an extra)
+        from paper.report.console import overview  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise missing(error) from error
     experiments = find_experiments()
     if name not in experiments:
         raise fail(f"there is no experiment {name!r}. Choose one of {', '.join(experiments)}")
@@ -76,7 +85,7 @@ def run(
         if config is not None and speaks:
             _say_what_does_not_fit(experiments[name], preset, config)
         with JobsBar(name, Console(stderr=True, quiet=not speaks)) as bar:
-            results = run_experiment(
+            results = reproduce(
                 experiments[name],
                 preset,
                 out,
@@ -92,7 +101,7 @@ def run(
     except BrokenExecutor as error:
         raise fail("a worker died, perhaps for want of memory: try fewer --workers") from error
     except KeyboardInterrupt:
-        typer.echo("paper: stopped; the same command goes on where it was", err=True)
+        typer.echo("paper: stopped; the same command continues it", err=True)
         raise typer.Exit(130) from None
     shutdown_distributed()
     if not speaks:
@@ -113,6 +122,12 @@ def _say_what_does_not_fit(experiment: Experiment, preset: str, config: Path) ->
             f"paper: {experiment.name} has no settings for {', '.join(unused)} of {config}",
             err=True,
         )
+
+
+def missing(error: ModuleNotFoundError) -> typer.Exit:
+    """Say what to install for a package that is not there, and exit with code 2."""
+    package = (error.name or "a package").partition(".")[0]
+    return fail(f"{package} is missing: pip install 'csgmcmc[plot]'")
 
 
 def fail(message: str) -> typer.Exit:

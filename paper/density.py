@@ -2,7 +2,7 @@
 
 The steps are those of `Chain`; what is left out is all that a chain of a network needs: callbacks,
 checkpoints, logs, and a look at every loss. The noise is drawn for many steps at once: it has the
-same law, and is the same to the bit where the numbers of a step are a multiple of 16,
+same distribution, and is the same to the bit where the numbers of a step are a multiple of 16,
 and few enough for one stream. With `compile` a block of steps is one kernel, which pays where the
 points fit into the cache.
 """
@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_count
-from csgmcmc.samplers import SGHMC, SGLD
-from csgmcmc.samplers.base import Group
-from csgmcmc.samplers.noise import ELEMENTS_PER_STREAM
+from csgmcmc.samplers import SGHMC, SGLD, Group
 from csgmcmc.schedules import Schedule, options_at
 from csgmcmc.targets import LogisticRegression, Target
+from paper.arguments import check_count
 
+ONE_STREAM = 1 << 16  # numbers that the samplers draw from one stream of their noise
 BLOCK = 32  # steps a call: more of them gain little, and take minutes to compile
 LOOK_EVERY = 32 * BLOCK  # steps after which to look whether all points are finite
 
@@ -157,7 +156,7 @@ def _plan(
 
 def _steps_of_noise_at_once(points: Tensor) -> int:
     """As many blocks as one stream fills, so that the noise is that of one step after another."""
-    blocks = (2 * ELEMENTS_PER_STREAM - 1) // (BLOCK * points.numel())
+    blocks = (2 * ONE_STREAM - 1) // (BLOCK * points.numel())
     return BLOCK * min(max(blocks, 1), LOOK_EVERY // BLOCK)
 
 

@@ -8,13 +8,15 @@ import math
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from csgmcmc.targets import Target
-from paper.experiments.gaussian_law import Array
 
 GRID = 200_001  # points of the quadrature: an error far below that of any number of draws
 REACH = 10.0  # standard deviations beyond the wells
+
+Array = NDArray[np.float64]
 
 
 class DoubleWell(Target):
@@ -54,6 +56,6 @@ class DoubleWell(Target):
 
 
 def wasserstein(draws: Array, quantiles: Array) -> tuple[float, float]:
-    """W1 and W2 of draws in one dimension from the law with these quantiles."""
+    """W1 and W2 of draws in one dimension from the distribution with these quantiles."""
     apart = np.abs(np.sort(draws) - quantiles)
     return float(apart.mean()), float(np.sqrt((apart**2).mean()))

@@ -43,7 +43,7 @@ EXPECTED = (
     "scripts/release_check.py",
     "src/csgmcmc/__init__.py",
     "src/csgmcmc/py.typed",
-    "src/csgmcmc/report/page.css",
+    "paper/report/page.css",
     "tests/conftest.py",
 )
 ALLOWED = (".gitignore", "examples", *(name.split("/")[0] for name in EXPECTED))
@@ -150,7 +150,7 @@ def machine_problems(files: Mapping[str, bytes]) -> list[str]:
 
 
 def check_wheel(path: Path) -> None:
-    """The package with its marker of types and its style sheet, and no more."""
+    """The package with its marker of types, and no more."""
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     here = {str(file.relative_to(ROOT / "src")) for file in (ROOT / "src").rglob("*.*")}
@@ -187,12 +187,10 @@ def smoke(python: Path, folder: Path) -> None:
     for arguments in (["run", f"{script}:make_run", *settings], ["report", "runs/own"]):
         if words not in (printed := run([command, *arguments], folder)):
             raise Problem(f"csgmcmc {arguments[0]} does not say {words!r}, but: {printed}")
-    result = attempt([command, "reproduce", "schedule", "--preset", "smoke"], folder)
+    result = attempt([command, "demo"], folder)
     wanted = "csgmcmc: matplotlib is missing: pip install 'csgmcmc[plot]'"
     if result.returncode != 2 or result.stderr.strip() != wanted:
-        raise Problem(
-            f"without the extra, reproduce ends with {result.returncode}: {result.stderr}"
-        )
+        raise Problem(f"without the extra, demo ends with {result.returncode}: {result.stderr}")
 
 
 def check_types(python: Path, folder: Path) -> None:
@@ -213,9 +211,10 @@ def with_plots(python: Path, wheel: Path, folder: Path) -> None:
     """The extra that the message names makes the command work."""
     say("trying it with the extra for plots")
     install(python, f"{wheel}[plot]")
-    run([python.with_name("csgmcmc"), "reproduce", "schedule", "--preset", "smoke"], folder)
-    if not (folder / "runs" / "reproduce" / "schedule.json").exists():
-        raise Problem("csgmcmc reproduce has left no results")
+    small = ["--part", "mixture", "--steps", "600", "--out", "runs/demo"]
+    run([python.with_name("csgmcmc"), "demo", *small], folder)
+    if not (folder / "runs" / "demo" / "mixture.png").exists():
+        raise Problem("csgmcmc demo has left no picture")
 
 
 def new_folder(folder: Path) -> Path:

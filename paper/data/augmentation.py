@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from csgmcmc.arguments import check_count
+from paper.arguments import check_count
 from paper.data.cifar import Images
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from csgmcmc.arguments import check_choice, check_count
+from paper.arguments import check_choice, check_count
 
 ENDINGS = (".jpeg", ".jpg", ".png")
 MEAN, SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours, from 0 to 1

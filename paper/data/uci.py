@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_choice
+from paper.arguments import check_choice
 from paper.data.download import cache_folder, fetch
 
 ARCHIVE = "https://archive.ics.uci.edu/ml/machine-learning-databases/statlog"

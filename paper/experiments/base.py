@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from csgmcmc.arguments import check_count
+from paper.arguments import check_count
 
 Record = dict[str, Any]
 """What a job found, in the values that JSON has."""

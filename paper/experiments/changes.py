@@ -4,11 +4,13 @@ A value replaces the settings of its name, in the config itself and in the datac
 holds. A recipe describes one cyclical method in words of its own, and those are translated.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
-from csgmcmc.arguments import check_number
+from paper.arguments import check_number
 from paper.experiments.base import Config
 
 C = TypeVar("C", bound=Config)
@@ -19,6 +21,17 @@ Values = Mapping[str, Any]
 NOT_SETTINGS = ("sampler", "seed", "sampler_options", "lr")
 # Runs that an experiment searches with are as long as they are for a reason.
 SEARCHES = ("search", "tuned")
+
+
+def read_values(path: Path) -> Values:
+    """The names and values in a file that holds one JSON object."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} must hold one JSON object")
+    return found
 
 
 def change(config: C, values: Values) -> tuple[C, list[str]]:
@@ -63,8 +76,6 @@ def _offers(field: Field, current: Any, values: Values) -> list[tuple[str, Any]]
     name = field.name
     if name in values and name not in NOT_SETTINGS:
         return [(name, values[name])]
-    if name == "draws_per_cycle" and "draws_per_cycle" in values:
-        return [("draws_per_cycle", values["draws_per_cycle"])]
     options = values.get("sampler_options")
     if isinstance(options, Mapping) and name in options:
         return [("sampler_options", options[name])]

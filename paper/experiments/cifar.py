@@ -22,7 +22,7 @@ from paper.experiments.cifar_base import (
     Groups,
     Setting,
 )
-from paper.experiments.cifar_runs import BY_NAME, Run
+from paper.experiments.methods import BY_NAME, Run
 
 LITERAL = "0.0045"
 SAME, MORE = "ensemble, same budget", "ensemble, M budgets"

@@ -9,28 +9,22 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from csgmcmc.arguments import check_choice
 from csgmcmc.errors import DivergedError
+from paper.arguments import check_choice
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.cifar_runs import (
-    BY_NAME,
-    Network,
-    Run,
     Source,
     folder_of,
     load,
     predict,
-    rounded,
     sample,
-    scores,
     validation_nll,
 )
-
-ONE_OVER_N = "1/N"
+from paper.experiments.methods import ResidualNetwork, Run, rounded, scores
 
 
 @dataclass(frozen=True)
@@ -55,7 +49,7 @@ class Setting:
     """
 
     source: str
-    network: Network
+    network: ResidualNetwork
     epochs: int
     seeds: int = 3
     cycles: int = 4
@@ -74,20 +68,18 @@ class Setting:
         check_choice("source", self.source, ("cifar10", "cifar100"))
 
     def run(self, method: str, lr: float, seed: int, **changes: Any) -> Run:
-        """A chain of a method with these settings, but for what `changes` says."""
-        kind = BY_NAME[method]
-        if kind.cyclical:
-            own = {"cycles": self.cycles, "draws": self.draws_per_cycle if kind.hot else 1}
-        else:
-            own = {"cycles": 1, "draws": self.draws if kind.hot else 1}
-        options = {
-            "epochs": self.epochs,
-            "exploration": self.exploration,
-            "temperature": ONE_OVER_N if kind.hot else "0",
-            **own,
-            **changes,
-        }
-        return Run(method, lr, seed, **options)
+        """A chain of a method with these settings, except for `changes`."""
+        run = Run.of(
+            method,
+            lr,
+            seed,
+            epochs=self.epochs,
+            exploration=self.exploration,
+            cycles=self.cycles,
+            draws_per_cycle=self.draws_per_cycle,
+            draws=self.draws,
+        )
+        return replace(run, **changes)
 
     def searches(self, method: str) -> Iterator[Run]:
         """One run for each step size: as long as a cycle, on training data alone."""
@@ -101,9 +93,9 @@ PAPER_LRS = {
     **dict.fromkeys(("Snapshot-SGD", "Snapshot-SGDM", "cSGLD", "cSGHMC"), 0.5),
     **dict.fromkeys(("SGD", "SGDM", "SGLD", "SGHMC"), 0.1),
 }
-RESNET18 = Network("resnet18", width=64, batch=64)
-LAPTOP = Network("resnet8", width=8, batch=64)
-TINY = Network("resnet8", width=8, batch=10)
+RESNET18 = ResidualNetwork("resnet18", width=64, batch=64)
+LAPTOP = ResidualNetwork("resnet8", width=8, batch=64)
+TINY = ResidualNetwork("resnet8", width=8, batch=10)
 
 
 def _paper(source: str, exploration: float) -> Setting:

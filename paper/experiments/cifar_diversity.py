@@ -37,15 +37,8 @@ from paper.experiments.cifar_base import (
     Groups,
     Setting,
 )
-from paper.experiments.cifar_runs import (
-    Network,
-    Run,
-    Source,
-    posterior_of,
-    predict,
-    rounded,
-    sample,
-)
+from paper.experiments.cifar_runs import Source, posterior_of, predict, sample
+from paper.experiments.methods import Network, Run, rounded
 
 T = TypeVar("T")
 FAMILIES = {

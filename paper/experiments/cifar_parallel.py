@@ -18,7 +18,7 @@ from paper.experiments.cifar_base import (
     Groups,
     Setting,
 )
-from paper.experiments.cifar_runs import Run
+from paper.experiments.methods import Run
 
 CHAINS = 4
 COLUMNS = (  # name, cyclical, chains, what share of the epochs each chain has

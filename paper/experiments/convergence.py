@@ -1,7 +1,7 @@
 """Theorems 1 and 2, and the strongly convex case: the rates on targets whose answer is exact.
 
 On Gaussians all is worked out, see `convergence_exact`. Chains of the library are simulated for
-two ends: to check that law, and for a density with two wells, which has no such law.
+two ends: to check those moments, and for a density with two wells, which has no closed form.
 """
 
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_count
 from csgmcmc.samplers import SGLD
 from csgmcmc.schedules import Constant, Cyclical, Decreasing
-from csgmcmc.targets.gaussian import GaussianTarget
+from csgmcmc.targets import GaussianTarget
+from paper.arguments import check_count
 from paper.density import run_density
 from paper.double_well import DoubleWell, wasserstein
 from paper.experiments import convergence_exact as exact
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.convergence_exact import SCALES, START, Method, methods, rounded
-from paper.experiments.gaussian_law import average_of_squares, law_of_sgld
+from paper.experiments.gaussian_moments import average_of_squares, sgld_moments
 
 WELL_SCALE = 0.3
 WELL_LIGHT = 0.25  # mass of the well that the chains start in
@@ -33,7 +33,7 @@ WELL_LOOKS = 20  # times at which the chains are looked at
 CHECK_STEPS = 400
 CHECK_ALPHA = 0.1
 CHECK_NOISE = 1.0
-LIMIT = 4.5  # z-scores beyond it are a disagreement of law and chains
+LIMIT = 4.5  # z-scores beyond it are a disagreement of recursion and chains
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,11 @@ class NoisyGaussian(GaussianTarget):
 
 
 def check(chains: int, schedule: str, seed: int = 0) -> Record:
-    """Simulated chains beside their law: z-scores, standard normal if the law is right.
+    """Simulated chains beside their exact moments: z-scores, standard normal if those are right.
 
     Of every coordinate: mean and variance at four steps, and mean and MSE of the plain average of
     theta^2. The standard error of the MSE is that of the chains themselves. Raises ValueError
-    where one is beyond LIMIT: then nothing that rests on the law is to be believed.
+    where one is beyond LIMIT: then nothing that rests on them is to be believed.
     """
     along = CHECKS[schedule]
     scales = torch.tensor(SCALES, dtype=torch.float64)
@@ -174,15 +174,15 @@ def check(chains: int, schedule: str, seed: int = 0) -> Record:
     step_sizes = CHECK_ALPHA * exact.shares(along)
     scores: dict[str, list[float]] = {"mean": [], "variance": [], "average": [], "mse": []}
     for column, scale in enumerate(SCALES):
-        law = law_of_sgld(step_sizes, scale, START, 0.0, CHECK_NOISE)
+        moments = sgld_moments(step_sizes, scale, START, 0.0, CHECK_NOISE)
         for step in (0, CHECK_STEPS // 8, CHECK_STEPS // 2, CHECK_STEPS - 1):
-            values, spread = draws[step, :, column], law.variance[step]
-            off = values.mean() - law.mean[step]
+            values, spread = draws[step, :, column], moments.variance[step]
+            off = values.mean() - moments.mean[step]
             scores["mean"].append(off / sqrt(spread / chains))
             ratio = values.var(ddof=1) / spread
             scores["variance"].append((ratio - 1) / sqrt(2 / (chains - 1)))
         averages = (draws[:, :, column] ** 2).mean(axis=0)
-        known = average_of_squares(law, np.ones(CHECK_STEPS))
+        known = average_of_squares(moments, np.ones(CHECK_STEPS))
         off = averages.mean() - known.mean
         scores["average"].append(off / sqrt(known.variance / chains))
         errors = (averages - scale**2) ** 2
@@ -192,7 +192,7 @@ def check(chains: int, schedule: str, seed: int = 0) -> Record:
     worst = float(found.max())
     if not worst <= LIMIT:
         raise ValueError(
-            f"simulated chains, {schedule}: a z-score of {worst:.3g} against the recursion's law, "
+            f"simulated chains, {schedule}: a z-score of {worst:.3g} against the exact moments, "
             f"limit {LIMIT:g}"
         )
     return {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paper.experiments.gaussian_law import Array
+from paper.experiments.gaussian_moments import Array
 
 DALALYAN = 1.65  # the constant of Dalalyan and Karagulyan 2019, proposition 2
 

@@ -1,4 +1,4 @@
-"""What the theorems say, worked out on Gaussians: bias, MSE and W2 by `gaussian_law`.
+"""What the theorems say, worked out on Gaussians: bias, MSE and W2 by `gaussian_moments`.
 
 Step sizes are the library's own schedules times alpha_0, with no exploration, as in the paper's
 analysis. Chains start from one point, `START` in each coordinate.
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Schedule
 from paper.experiments import convergence_bounds as bounds
-from paper.experiments.gaussian_law import (
+from paper.experiments.gaussian_moments import (
     Array,
     average_of_squares,
     distance,
-    law_of_sgld,
     mean_of_squares,
+    sgld_moments,
 )
 
 START = 2.0
@@ -89,16 +89,16 @@ def rates(steps: Sequence[int], alphas: Numbers, *, fixed_length: bool) -> dict[
         for column, (schedule, table) in enumerate(zip(schedules, tables, strict=True)):
             here = row, column
             sizes = alpha0 * table
-            law = law_of_sgld(sizes, 1.0, mean=START, variance=0.0)
-            settled = law_of_sgld(sizes, 1.0, mean=0.0, variance=1.0)
+            moments = sgld_moments(sizes, 1.0, mean=START, variance=0.0)
+            settled = sgld_moments(sizes, 1.0, mean=0.0, variance=1.0)
             for name, weights in (("plain", np.ones_like(sizes)), ("weighted", sizes)):
-                average = average_of_squares(law, weights)
+                average = average_of_squares(moments, weights)
                 found[name]["bias"][here] = average.mean - 1
                 found[name]["settled"][here] = mean_of_squares(settled, weights) - 1
                 found[name]["variance"][here] = average.variance
-            away = distance([law])
+            away = distance([moments])
             end[here], worst[here] = away[-1], away[-schedule.cycle_length :].max()
-            theta[here] = law.mean.mean()
+            theta[here] = moments.mean.mean()
     axes = np.array(steps, dtype=float), np.array(alphas)
     return {
         "K": list(steps),
@@ -177,8 +177,8 @@ def distances(steps: int, alpha0: float) -> dict[str, Any]:
     rows = {}
     for method in methods(steps, alpha0):
         sizes = method.alpha0 * shares(method.schedule)
-        laws = [law_of_sgld(sizes, scale, mean=START, variance=0.0) for scale in SCALES]
-        away = distance(laws)
+        coordinates = [sgld_moments(sizes, scale, mean=START, variance=0.0) for scale in SCALES]
+        away = distance(coordinates)
         rows[method.name] = {
             "first_step": rounded(method.alpha0),
             "sum": rounded(sizes.sum()),
@@ -210,7 +210,7 @@ def _against_bounds(
     convexity, smoothness = 1 / max(scales) ** 2, 1 / min(scales) ** 2
     alpha0 = share * min(1 / convexity, 2 / smoothness)
     sizes = alpha0 * shares(Cyclical(steps, cycles=steps // length, exploration=0, every=1))
-    away = distance([law_of_sgld(sizes, scale, START, 0.0, noise) for scale in scales])
+    away = distance([sgld_moments(sizes, scale, START, 0.0, noise) for scale in scales])
     first = float(np.sqrt(sum(START**2 + scale**2 for scale in scales)))
     curvature = bounds.Curvature(convexity, smoothness, dimension=len(scales))
     counts = np.arange(1.0, steps + 1)
@@ -238,8 +238,8 @@ def gradient_noise(steps: int, alphas: Numbers) -> dict[str, Any]:
     bias = np.zeros((len(NOISES), len(alphas)))
     for row, noise in enumerate(NOISES):
         for column, alpha0 in enumerate(alphas):
-            law = law_of_sgld(alpha0 * table, 1.0, mean=0.0, variance=1.0, noise=noise)
-            bias[row, column] = mean_of_squares(law, table) - 1
+            moments = sgld_moments(alpha0 * table, 1.0, mean=0.0, variance=1.0, noise=noise)
+            bias[row, column] = mean_of_squares(moments, table) - 1
     size, noises = np.array(alphas), np.array(NOISES[1:])
     excess = bias[1:] - bias[0]
     settled = size * steps >= SETTLED
@@ -259,13 +259,13 @@ def vanishing_steps(steps: Sequence[int]) -> dict[str, Any]:
     for count in steps:
         alpha0 = count**-BETA
         sizes = alpha0 * shares(cyclical(count, fixed_length=False))
-        law = law_of_sgld(sizes, 1.0, mean=START, variance=0.0)
+        moments = sgld_moments(sizes, 1.0, mean=START, variance=0.0)
         rows.append(
             {
                 "K": count,
                 "alpha0": rounded(alpha0),
                 "sum": rounded(sizes.sum()),
-                "w2": rounded(distance([law])[-1]),
+                "w2": rounded(distance([moments])[-1]),
                 "bound": rounded(bounds.theorem_two(count, alpha0, START)),
             }
         )

@@ -1,6 +1,6 @@
 """ImageNet: four methods with ResNet-50 (the paper's table 3), on as many processes as there are.
 
-    torchrun --nproc-per-node=4 --no-python csgmcmc reproduce imagenet --preset paper --data DIR
+    torchrun --nproc-per-node=4 -m paper run imagenet --preset paper --data DIR
 
 Every process sees its part of the data, all share their gradients, and one of them writes; without
 torchrun there is one process. `DIR` holds `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, or a tar of
@@ -13,26 +13,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from torch import nn
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Subset
 
-from csgmcmc.arguments import check_choice
-from csgmcmc.chain import Chain
 from csgmcmc.diagnostics import top_k_accuracy
 from csgmcmc.distributed import ProcessLayout, init_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.posterior import ClassPredictive, Posterior
-from csgmcmc.samplers import SGHMC
 from paper.data import ImageFolder, find_image_folder
 from paper.experiments.base import Config, Experiment, Record
-from paper.experiments.cifar_runs import BY_NAME, CHECKPOINT_STEPS, Run, rounded
-from paper.networks import ResNet, resnet50
-from paper.networks.resnet import Bottleneck
+from paper.experiments.methods import (
+    BY_NAME,
+    ResidualNetwork,
+    Run,
+    losses_of,
+    make_chain,
+    predict,
+    rounded,
+)
 
+RESNET50 = ResidualNetwork("resnet50", width=64, batch=64)
 METHODS = ("SGDM", "Snapshot-SGDM", "SGHMC", "cSGHMC")
 
 
@@ -41,54 +42,32 @@ class ImagenetConfig(Config):
     """Settings of `imagenet`.
 
     Args:
-        network: "resnet50", or "tiny", which has its parts.
+        network: ResNet-50, or "tiny", which has its parts; its batch is that of each process.
         size: height and width of the images.
-        batch: of each process.
         loaders: processes that read images, for each process that trains.
     """
 
-    network: str = "resnet50"
+    network: ResidualNetwork = RESNET50
     size: int = 224
     epochs: int = 120
-    batch: int = 64
     cycles: int = 3
     exploration: float = 0.8
     draws_per_cycle: int = 3
     lr_cyclical: float = 0.5
     lr: float = 0.1
-    momentum: float = 0.1
-    sgdm_momentum: float = 0.9
-    weight_decay: float = 5e-4
     loaders: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("network", self.network, ("resnet50", "tiny"))
-
-    def make(self, classes: int, seed: int) -> nn.Module:
-        """The starting weights of `seed`."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            if self.network == "resnet50":
-                model = resnet50(classes)
-            else:
-                model = ResNet(Bottleneck, (1, 1), width=8, classes=classes, large_images=True)
-        return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
     def run(self, method: str, seed: int) -> Run:
         """The chain of a method: its temperature is 1/N where there is noise."""
-        kind = BY_NAME[method]
-        cycles = self.cycles if kind.cyclical else 1
-        draws = self.draws_per_cycle if kind.cyclical else self.cycles * self.draws_per_cycle
-        return Run(
+        return Run.of(
             method,
-            self.lr_cyclical if kind.cyclical else self.lr,
+            self.lr_cyclical if BY_NAME[method].cyclical else self.lr,
             seed,
-            self.epochs,
-            temperature="1/N" if kind.hot else "0",
-            draws=draws if kind.hot else 1,
-            cycles=cycles,
+            epochs=self.epochs,
+            cycles=self.cycles,
             exploration=self.exploration,
+            draws_per_cycle=self.draws_per_cycle,
+            draws=self.cycles * self.draws_per_cycle,
         )
 
 
@@ -100,12 +79,13 @@ class Imagenet(Experiment[ImagenetConfig]):
     keeps_draws = True
     presets = {  # noqa: RUF012  (the base declares it)
         "paper": ImagenetConfig(),
-        "laptop": ImagenetConfig(network="tiny", size=32, epochs=12, batch=32, loaders=0),
+        "laptop": ImagenetConfig(
+            network=ResidualNetwork("tiny", width=8, batch=32), size=32, epochs=12, loaders=0
+        ),
         "smoke": ImagenetConfig(
-            network="tiny",
+            network=ResidualNetwork("tiny", width=8, batch=8),
             size=16,
             epochs=4,
-            batch=8,
             exploration=0.5,
             draws_per_cycle=1,
             loaders=0,
@@ -129,9 +109,7 @@ class Imagenet(Experiment[ImagenetConfig]):
         train, val = (ImageFolder(root, part, size=config.size) for part in ("train", "val"))
         folder = options["draws"] / "imagenet" / f"{run.method}-seed{run.seed}"
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(
-                1000 * run.seed + here.replica_id
-            )  # crops, where no loader makes them
+            torch.manual_seed(1000 * run.seed + here.replica_id)  # crops, if no loader makes them
             _sample(config, run, here, train, folder)
         if here.group is not None:
             dist.barrier(here.group)  # the first replica has written the last draw
@@ -142,50 +120,36 @@ class Imagenet(Experiment[ImagenetConfig]):
 def _sample(
     config: ImagenetConfig, run: Run, here: ProcessLayout, train: ImageFolder, folder: Path
 ) -> None:
+    network = config.network
     loader = DataLoader(
         train,
-        config.batch,
+        network.batch,
         sampler=here.data_sampler(train, seed=run.seed),
         num_workers=config.loaders,
         drop_last=True,
         generator=torch.Generator().manual_seed(1000 * run.seed + here.replica_id),
     )
-    model = config.make(len(train.classes), run.seed).to(here.device)
-    schedule = run.schedule(len(loader))
-    own = config.sgdm_momentum if run.method == "SGDM" else config.momentum
-    sampler = SGHMC(
-        model.parameters(),
-        run.lr,
-        num_data=len(train),
-        momentum=own,
-        temperature=run.heat(len(train)),
-        weight_decay=config.weight_decay,
-        seed=run.seed,
-    )
-    Chain(
+    model = network.make(len(train.classes), run.seed).to(here.device)
+    make_chain(
+        run,
+        network,
         model,
-        cross_entropy,
         loader,
-        sampler,
-        schedule,
+        len(train),
         DrawStore(folder),
         layout=here,
         device=here.device,
         autocast=torch.bfloat16 if here.device.type == "cuda" else None,
-        checkpoint_every=max(CHECKPOINT_STEPS, schedule.steps // 100),
-        watch=False,  # the settings are the paper's, or tried on purpose
-        progress=False,
     ).run(resume=True)
 
 
 def _scores(config: ImagenetConfig, here: ProcessLayout, val: ImageFolder, folder: Path) -> Record:
     """Scores on the validation data, of which each process takes its part."""
     draws = DrawStore(folder)
-    model = config.make(len(val.classes), 0).to(here.device)
+    model = config.network.make(len(val.classes)).to(here.device)
     mine = Subset(val, range(here.replica_id, len(val), here.replicas))
-    loader = DataLoader(mine, config.batch, num_workers=config.loaders)
-    predictive = Posterior(model, draws, vectorize=False, progress=False).predict_loader(loader)
-    assert isinstance(predictive, ClassPredictive)  # noqa: S101  (the outputs are of classes)
+    loader = DataLoader(mine, config.network.batch, num_workers=config.loaders)
+    predictive = predict(Posterior(model, draws, vectorize=False, progress=False), loader)
     sums = torch.tensor(list(_sums(predictive)), dtype=torch.float64, device=here.device)
     if here.group is not None:
         dist.all_reduce(sums, group=here.group)
@@ -203,10 +167,13 @@ def _scores(config: ImagenetConfig, here: ProcessLayout, val: ImageFolder, folde
 
 def _sums(predictive: ClassPredictive) -> Iterator[float]:
     """Of a process's part: points, losses, their squares, and how often the label is on top."""
-    forecasts, labels = predictive.probs_numpy(), predictive.labels_numpy()
-    losses = -predictive.log_probs.double().cpu().numpy()[np.arange(len(labels)), labels]
+    probs, labels, losses = (
+        predictive.probs_numpy(),
+        predictive.labels_numpy(),
+        losses_of(predictive),
+    )
     yield len(labels)
     yield losses.sum()
     yield (losses**2).sum()
-    for k in (1, min(5, forecasts.shape[1])):
-        yield len(labels) * top_k_accuracy(forecasts, labels, k)
+    for k in (1, min(5, probs.shape[1])):
+        yield len(labels) * top_k_accuracy(probs, labels, k)

@@ -3,8 +3,8 @@
 Every sampler is judged by a reference: Hamiltonian Monte Carlo with exact gradients, run until its
 own error is negligible. The samplers have the paper's settings; besides, there is a row with the
 best settings of a small search, done on one data set with seeds of its own, and carried over to
-the others by a rule: the same momentum and cycles, and the lr at which the law of the discrete
-update foresees the same excess of variance along the steepest direction.
+the others by a rule: the same momentum and cycles, and the lr at which the stationary
+distribution of the discrete update has the same excess of variance along the steepest direction.
 """
 
 import math
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from csgmcmc.arguments import check_choice, check_count
 from csgmcmc.schedules import Cyclical, Decreasing, Schedule
 from csgmcmc.targets import LogisticRegression
+from paper.arguments import check_choice, check_count
 from paper.data.uci import TWO_CLASS_NAMES, two_classes, with_intercept
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.logistic_runs import Settings, lr_with_excess, reference, sample, score

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from csgmcmc.diagnostics import effective_sample_size, mcse, r_hat, reference_ess
 from csgmcmc.samplers import SGHMC
 from csgmcmc.schedules import Schedule
-from csgmcmc.targets import LogisticRegression
-from csgmcmc.targets.hmc import hmc, laplace
+from csgmcmc.targets import LogisticRegression, hmc, laplace
 from paper.density import run_density
 from paper.experiments.base import Record
 

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from csgmcmc.arguments import check_count, check_number
 from csgmcmc.samplers import SGHMC
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Schedule
 from csgmcmc.targets import Mixture25
+from paper.arguments import check_count
 from paper.density import run_density
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.mixture_weights import (
@@ -76,7 +76,10 @@ class MixtureConfig(Config):
         check_count("steps", self.steps, at_least=1)
         check_count("chains", self.chains, at_least=1)
         check_count("seed", self.seed, at_least=0)
-        check_number("smallest_share", self.smallest_share, above=0, at_most=1)
+        if not 0 < self.smallest_share <= 1:
+            raise ValueError(
+                f"smallest_share must be above 0, at most 1, got {self.smallest_share}"
+            )
         _ = self.methods  # whose schedules check that the steps are enough
 
     @property

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.connection import wait as wait_for
@@ -19,48 +19,17 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from csgmcmc.arguments import check_count
 from csgmcmc.errors import DivergedError
-from csgmcmc.recipe import read_values
+from paper.arguments import check_count
 from paper.experiments.base import Config, Experiment, Record
-from paper.experiments.changes import change
+from paper.experiments.changes import change, read_values
+from paper.experiments.results import COMMAND, Results
 
 PACKAGES = ("csgmcmc", "torch", "numpy", "scipy", "scikit-learn", "arviz-stats")
 
 Jobs = Mapping[str, Mapping[str, Any]]
 OnJob = Callable[[str, int, int], None]
 """Called with a job's key, how many jobs are done, and of how many."""
-
-
-@dataclass
-class Results:
-    """The records of a run, and all that is needed to repeat it: one JSON file."""
-
-    experiment: str
-    preset: str
-    config: Mapping[str, Any]
-    versions: Mapping[str, str]
-    machine: str
-    command: str = ""
-    seconds: float = 0.0
-    """Of all jobs together, one after another."""
-    finished: bool = False
-    records: dict[str, Record] = field(default_factory=dict)
-
-    def save(self, path: Path) -> None:
-        """Write the file as a whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".json.tmp")
-        fresh.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n")
-        fresh.replace(path)
-
-    @classmethod
-    def load(cls, path: Path) -> "Results":
-        """The results in a file of `csgmcmc reproduce`."""
-        try:
-            return cls(**json.loads(path.read_text()))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} does not hold results of csgmcmc reproduce") from error
 
 
 def reproduce(
@@ -187,7 +156,7 @@ def _command(
     changes: Path | None,
 ) -> str:
     """What to type for the same records; where they are put, and by how many, does not matter."""
-    words = ["csgmcmc reproduce", experiment.name, f"--preset {preset}"]
+    words = [COMMAND + experiment.name, f"--preset {preset}"]
     if seeds is not None:
         words.append(f"--seeds {seeds}")
     if data is not None:  # an absolute path means nothing elsewhere

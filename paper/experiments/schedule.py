@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from csgmcmc.arguments import check_count
 from csgmcmc.schedules import Cyclical, Decreasing, Schedule
+from paper.arguments import check_count
 from paper.experiments.base import Config, Experiment, Record
 
 POINTS = 60

@@ -29,17 +29,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_choice
-from csgmcmc.demo import digits, letters
+from csgmcmc.demo import load_digits, load_letters
 from csgmcmc.samplers import SGHMC, SGLD
+from paper.arguments import check_choice
 from paper.data import mnist, not_mnist
 from paper.experiments.base import Config, Experiment, Record
+from paper.experiments.methods import (
+    COLD,
+    METHODS,
+    ONE_OVER_N,
+    Method,
+    Perceptron,
+    rounded,
+)
 from paper.experiments.uncertainty_methods import (
     ENTROPY_GRID,
     LOW_ENTROPIES,
-    METHODS,
-    Method,
-    Network,
     Plan,
     Points,
     scores,
@@ -47,13 +52,10 @@ from paper.experiments.uncertainty_methods import (
     validation_nll,
 )
 
-BY_NAME = {method.name: method for method in METHODS}
-COLD, ONE_OVER_N = "0", "1/N"
-
-THREE_LAYERS = Network((784, 400, 400, 10), batch=64, momentum=0.5, weight_decay=5e-4)
+THREE_LAYERS = Perceptron((784, 400, 400, 10), batch=64)
 PLAN = Plan(epochs=56, burn_in=50)
 SEARCH_PLAN, TUNED_PLAN = Plan(epochs=6, burn_in=4), Plan(epochs=12, burn_in=9)
-SMALL = Network((64, 100, 100, 10), batch=50, momentum=0.5, weight_decay=5e-4)
+SMALL = Perceptron((64, 100, 100, 10), batch=50)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class UncertaintyConfig(Config):
     """
 
     source: str = "mnist"
-    network: Network = THREE_LAYERS
+    network: Perceptron = THREE_LAYERS
     lr_sgld: float = 0.01
     lr_sghmc: float = 0.008
     plan: Plan = PLAN
@@ -105,7 +107,7 @@ class Uncertainty(Experiment[UncertaintyConfig]):
         "smoke": UncertaintyConfig(
             seeds=2,
             source="digits",
-            network=Network((64, 20, 10), batch=100, momentum=0.5, weight_decay=5e-4),
+            network=Perceptron((64, 20, 10), batch=100),
             plan=Plan(epochs=8, burn_in=6, draws_per_cycle=2),
             temperature_seeds=1,
             searched_sgld=(0.1, 0.3),
@@ -219,15 +221,14 @@ def _score(
     lr: float,
     seed: int,
 ) -> Record:
-    size, kind = len(source.train.images), BY_NAME[runs[0][0]]
     plan = config.plan if part == "paper" else config.tuned_plan
     rows = []
     running = " and ".join(dict.fromkeys(name for name, _ in runs))
     try:
-        fork = shared_start(kind, config.network, plan, source.train, lr, seed)
+        fork = shared_start(plan.run(runs[0][0], lr, seed), config.network, source.train)
         for running, label in runs:
-            run = fork.run(BY_NAME[running], _temperature(label, size))
-            rows.append({**scores(run, source.test, source.outside), "temperature_label": label})
+            outcome = fork.finish(plan.run(running, lr, seed, temperature=label))
+            rows.append(scores(outcome, source.test, source.outside))
     except FloatingPointError as error:
         raise ValueError(
             f"{running} diverged with step size {lr:g} and seed {seed}: {error}"
@@ -247,15 +248,13 @@ def _search(config: UncertaintyConfig, source: Source, names: list[str], lr: flo
     kept = len(source.train.images) - source.validation
     train = Points(*(part[:kept] for part in source.train))
     validation = Points(*(part[kept:] for part in source.train))
-    methods = [BY_NAME[name] for name in names]
+    runs = [config.search_plan.run(name, lr, seed=0) for name in names]
     found: dict[str, float | None] = dict.fromkeys(names)
     with suppress(FloatingPointError):  # of the start: they have it in common
-        fork = shared_start(methods[0], config.network, config.search_plan, train, lr, seed=0)
-        for method in methods:
-            temperature = _temperature(ONE_OVER_N if method.hot else COLD, kept)
+        fork = shared_start(runs[0], config.network, train)
+        for run in runs:
             with suppress(FloatingPointError):
-                run = fork.run(method, temperature)
-                found[method.name] = round(validation_nll(run, validation), 5)
+                found[run.method] = rounded(validation_nll(fork.finish(run), validation))
     return {"part": "search", "lr": lr, "validation_nll": found}
 
 
@@ -270,10 +269,10 @@ def load(source: str, folder: Path | None) -> Source:
             raise FileNotFoundError(f"{error}; the experiment {other} needs no data") from error
         train, test = (Points(*part.tensors) for part in mnist(folder))
     else:
-        small = digits()
+        small = load_digits()
         parts = zip(small.train.tensors, small.validation.tensors, strict=True)
         train, test = Points(*map(torch.cat, parts)), Points(*small.test.tensors)
-        validation, outside = len(small.validation), letters()
+        validation, outside = len(small.validation), load_letters()
     mean, sd = train.images.mean(), train.images.std()
     return Source(
         Points((train.images - mean) / sd, train.labels),
@@ -281,10 +280,6 @@ def load(source: str, folder: Path | None) -> Source:
         Points((test.images - mean) / sd, test.labels),
         (outside - mean) / sd,
     )
-
-
-def _temperature(label: str, size: int) -> float:
-    return 1 / size if label == ONE_OVER_N else float(label)
 
 
 def _names(methods: list[Method]) -> str:

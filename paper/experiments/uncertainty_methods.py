@@ -1,35 +1,29 @@
-"""Eight methods on one network: what the runs of `uncertainty` are made of.
+"""Runs of `uncertainty`.
 
 Methods of one step size that begin alike, without noise, share that beginning: SGD and SGLD up to
-the end of the burn-in, Snapshot and cSGLD up to the first sampling stage. Each then goes on from a
-copy of the state, to the same numbers as if it had been run alone.
+the end of the burn-in, Snapshot and cSGLD up to the first sampling stage. Each then continues from
+a copy of the state, to the same numbers as if it had been run alone.
 """
 
 import copy
 import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from csgmcmc.diagnostics import (
-    accuracy,
-    auroc,
-    calibration_error,
-    cumulative_distribution,
-    negative_log_likelihood,
-)
+from csgmcmc.diagnostics import auroc, cumulative_distribution
 from csgmcmc.draws import MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
-from csgmcmc.samplers import SGHMC, SGLD, Sampler
+from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Constant, Cyclical, Joined, Schedule
+from paper.experiments import methods
 from paper.experiments.base import Record
-from paper.networks import mlp
+from paper.experiments.methods import BY_NAME, COLD, Network, Run, decay, rounded
 
-GAMMA = 0.5005
 CLASSES = 10
 LOW_ENTROPIES = (0.1, 0.5, 1.0)
 """In nats; the largest entropy of ten classes is log 10 = 2.3."""
@@ -44,25 +38,30 @@ class Points(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Method:
-    """Sampler x schedule; one that is not `hot` is at temperature 0."""
+class LevelRun(Run):
+    """A run whose step size, where it has no cycles, is constant.
 
-    name: str
-    sampler: type[SGLD] | type[SGHMC]
-    cyclical: bool
-    hot: bool
+    That of SGLD and SGHMC is constant for `burn_in` epochs, and then a * k^-gamma, k in epochs.
+    """
 
+    burn_in: int = 0
 
-METHODS = (
-    Method("SGD", SGLD, cyclical=False, hot=False),
-    Method("SGDM", SGHMC, cyclical=False, hot=False),
-    Method("Snapshot-SGD", SGLD, cyclical=True, hot=False),
-    Method("Snapshot-SGDM", SGHMC, cyclical=True, hot=False),
-    Method("SGLD", SGLD, cyclical=False, hot=True),
-    Method("SGHMC", SGHMC, cyclical=False, hot=True),
-    Method("cSGLD", SGLD, cyclical=True, hot=True),
-    Method("cSGHMC", SGHMC, cyclical=True, hot=True),
-)
+    def schedule(self, epoch: int) -> Schedule:
+        method, steps = BY_NAME[self.method], round(self.epochs * epoch)
+        if method.cyclical:
+            return super().schedule(epoch)
+        if not method.hot:
+            return Constant(steps, draws=1)
+        burn_in = self.burn_in * epoch
+        tail = decay(steps - burn_in, epoch, self.draws)
+        return Joined([Constant(burn_in, temperature_scale=0), *tail])
+
+    def shared_steps(self, epoch: int) -> int:
+        """Steps at the start that do not depend on the temperature, nor on which draws are kept."""
+        schedule = self.schedule(epoch)
+        if isinstance(schedule, Cyclical):
+            return schedule.exploration_steps
+        return self.burn_in * epoch
 
 
 @dataclass(frozen=True)
@@ -83,31 +82,20 @@ class Plan:
     exploration: float = 0.8
     draws_per_cycle: int = 3
 
-    def schedule(self, method: Method, epoch: int) -> Schedule:
-        """The schedule of a method, `epoch` being the steps of an epoch."""
-        steps = self.epochs * epoch
-        if method.cyclical:
-            draws = self.draws_per_cycle if method.hot else 1
-            return Cyclical(steps, self.cycles, exploration=self.exploration, draws_per_cycle=draws)
-        if not method.hot:
-            return Constant(steps, draws=1)
-        # a * k^-gamma, k in epochs: counted in steps, the first epoch alone would take the step
-        # size down to a thirtieth, and the 50 "iterations" before it would have taught nothing.
-        tail, draws = self.epochs - self.burn_in, self.cycles * self.draws_per_cycle
-        kept = np.diff(draws * np.arange(tail + 1) // tail)  # in each epoch of the decay
-        decay = [
-            Constant(epoch, lr_scale=k**-GAMMA, draws=int(count) or None)
-            for k, count in enumerate(kept, start=1)
-        ]
-        return Joined([Constant(self.burn_in * epoch, temperature_scale=0), *decay])
-
-    def shared_steps(self, *, cyclical: bool, epoch: int) -> int:
-        """Steps at the start that methods of one kind have in common, whatever temperature."""
-        if cyclical:
-            return Cyclical(
-                self.epochs * epoch, self.cycles, self.exploration, draws_per_cycle=1
-            ).exploration_steps
-        return self.burn_in * epoch
+    def run(self, method: str, lr: float, seed: int, **changes: str) -> LevelRun:
+        """The chain of a method, at temperature 1/N where there is noise unless `changes` say."""
+        return LevelRun.of(
+            method,
+            lr,
+            seed,
+            epochs=self.epochs,
+            burn_in=self.burn_in,
+            cycles=self.cycles,
+            exploration=self.exploration,
+            draws_per_cycle=self.draws_per_cycle,
+            draws=self.cycles * self.draws_per_cycle,
+            **changes,
+        )
 
 
 class Batches:
@@ -133,15 +121,21 @@ class Batches:
 
 @dataclass
 class Walk:
-    """A network on its way. A copy goes on by itself: all that decides its steps is here."""
+    """A network in training. A copy continues by itself: all that decides its steps is here."""
 
     model: nn.Module
     sampler: Sampler
     step: int = 0
     losses: list[float] = field(default_factory=list)
 
+    @classmethod
+    def start(cls, run: Run, network: Network, num_data: int) -> "Walk":
+        """The starting weights of a run, with a sampler that is cold until it is copied."""
+        model = network.make(CLASSES, run.seed)
+        return cls(model, network.sampler(replace(run, temperature=COLD), model, num_data))
+
     def copy(self, temperature: float) -> "Walk":
-        """A copy that goes on at another temperature."""
+        """A copy that continues at another temperature."""
         twin = copy.deepcopy(self)
         for group in twin.sampler.param_groups:
             group["initial_temperature"] = temperature
@@ -166,39 +160,10 @@ class Walk:
         return draws
 
 
-@dataclass(frozen=True)
-class Network:
-    """What is trained, and with what options that are the same for all methods."""
+class Outcome(NamedTuple):
+    """What a run has given."""
 
-    sizes: tuple[int, ...]
-    batch: int
-    momentum: float
-    weight_decay: float
-
-    def start(self, sampler: type[SGLD] | type[SGHMC], lr: float, data: int, seed: int) -> Walk:
-        """The starting weights of `seed`, with a sampler that is cold until it is copied."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = mlp(*self.sizes)
-        own: dict[str, Any] = {"momentum": self.momentum} if sampler is SGHMC else {}
-        return Walk(
-            model,
-            sampler(
-                model.parameters(),
-                lr,
-                num_data=data,
-                temperature=0.0,
-                weight_decay=self.weight_decay,
-                seed=seed,
-                **own,
-            ),
-        )
-
-
-class Run(NamedTuple):
-    """A method that has been run."""
-
-    method: Method
+    run: Run
     temperature: float
     posterior: Posterior
     train_loss: float
@@ -206,66 +171,55 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Fork:
-    """Where methods of one kind part: each goes on from a copy of the walk that they share."""
+    """Where runs of one kind part: each continues from a copy of the walk that they share."""
 
     shared: Walk
-    plan: Plan
     batches: Batches
 
-    def run(self, method: Method, temperature: float) -> Run:
-        """The rest of one method; that of another does not depend on it."""
-        schedule = self.plan.schedule(method, len(self.batches))
+    def finish(self, run: Run) -> Outcome:
+        """The rest of one run; that of another does not depend on it."""
+        schedule = run.schedule(len(self.batches))
+        temperature = run.heat(len(self.batches.data.images))
         walk = self.shared.copy(temperature)
         draws = walk.advance(schedule, self.batches, schedule.steps)
         posterior = Posterior(walk.model, draws, progress=False)
-        return Run(method, temperature, posterior, float(np.mean(walk.losses)))
+        return Outcome(run, temperature, posterior, float(np.mean(walk.losses)))
 
 
-def shared_start(
-    kind: Method, network: Network, plan: Plan, data: Points, lr: float, seed: int
-) -> Fork:
-    """The start of all methods that have the sampler and the kind of schedule of `kind`."""
-    batches = Batches(data, network.batch, seed)
-    walk = network.start(kind.sampler, lr, len(data.images), seed)
-    shared = plan.shared_steps(cyclical=kind.cyclical, epoch=len(batches))
-    walk.advance(plan.schedule(kind, len(batches)), batches, shared)
-    return Fork(walk, plan, batches)
+def shared_start(run: LevelRun, network: Network, data: Points) -> Fork:
+    """The start of all runs with the sampler, step size, seed and kind of schedule of `run`."""
+    batches = Batches(data, network.batch, run.seed)
+    walk = Walk.start(run, network, len(data.images))
+    walk.advance(run.schedule(len(batches)), batches, run.shared_steps(len(batches)))
+    return Fork(walk, batches)
 
 
 def predict(posterior: Posterior, points: Points) -> ClassPredictive:
     """The averaged prediction, a thousand points at a time."""
     batches = zip(points.images.split(1000), points.labels.split(1000), strict=True)
-    predictive = posterior.predict_loader(batches)
-    assert isinstance(predictive, ClassPredictive)  # noqa: S101  (digits are classes)
-    return predictive
+    return methods.predict(posterior, batches)
 
 
-def scores(run: Run, test: Points, outside: Tensor) -> Record:
+def scores(outcome: Outcome, test: Points, outside: Tensor) -> Record:
     """Scores on test data, and the entropy on images of classes that were never seen."""
-    tested = predict(run.posterior, test)
-    unseen = predict(run.posterior, Points(outside, torch.zeros(len(outside)))).entropy.numpy()
-    probabilities, labels = tested.probs_numpy(), tested.labels_numpy()
+    posterior = outcome.posterior
+    tested = predict(posterior, test)
+    unseen = predict(posterior, Points(outside, torch.zeros(len(outside)))).entropy.numpy()
     return {
-        "method": run.method.name,
-        "temperature": run.temperature,
-        "draws": len(run.posterior.draws),
-        "train_loss": _rounded(run.train_loss),
-        "error": _rounded(1 - accuracy(probabilities, labels)),
-        "nll": _rounded(negative_log_likelihood(probabilities, labels)),
-        "ece": _rounded(calibration_error(probabilities, labels)),
-        "auroc": _rounded(auroc(tested.entropy.numpy(), unseen)),
-        "entropy_test": _rounded(tested.entropy.mean()),
-        "entropy_outside": _rounded(unseen.mean()),
-        "below": [_rounded(share) for share in cumulative_distribution(unseen, LOW_ENTROPIES)],
-        "cdf": [_rounded(share) for share in cumulative_distribution(unseen, ENTROPY_GRID)],
+        "method": outcome.run.method,
+        "temperature": outcome.temperature,
+        "temperature_label": outcome.run.temperature,
+        "draws": len(posterior.draws),
+        "train_loss": rounded(outcome.train_loss),
+        **methods.scores(tested),
+        "auroc": rounded(auroc(tested.entropy.numpy(), unseen)),
+        "entropy_test": rounded(tested.entropy.mean()),
+        "entropy_outside": rounded(unseen.mean()),
+        "below": [rounded(share) for share in cumulative_distribution(unseen, LOW_ENTROPIES)],
+        "cdf": [rounded(share) for share in cumulative_distribution(unseen, ENTROPY_GRID)],
     }
 
 
-def validation_nll(run: Run, validation: Points) -> float:
+def validation_nll(outcome: Outcome, validation: Points) -> float:
     """NLL of the averaged prediction on validation data."""
-    predictive = predict(run.posterior, validation)
-    return negative_log_likelihood(predictive.probs_numpy(), predictive.labels_numpy())
-
-
-def _rounded(value: float | Tensor | np.floating) -> float:
-    return round(float(value), 5)
+    return methods.nll_of(predict(outcome.posterior, validation))

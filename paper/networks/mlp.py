@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from csgmcmc.arguments import check_count
+from paper.arguments import check_count
 
 
 def mlp(*sizes: int) -> nn.Sequential:

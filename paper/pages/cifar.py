@@ -6,17 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from paper.report.compare import RULE, Scores, all_lower, gap, shown
-from paper.report.page import COLOURS, Claim, Grid, Page, Picture, Results, new_figure
-
-FAMILIES = (
-    ("SGD", "Snapshot-SGD", "SGLD", "cSGLD"),
-    ("SGDM", "Snapshot-SGDM", "SGHMC", "cSGHMC"),
+from paper.experiments.cifar import LITERAL, MORE, SAME
+from paper.experiments.methods import BY_NAME, FAMILIES
+from paper.pages.cifar_base import NAMES, make_page
+from paper.report.compare import Scores, all_lower, gap, shown
+from paper.report.page import (
+    COLOURS,
+    Claim,
+    Grid,
+    Page,
+    Part,
+    Picture,
+    Results,
+    new_figure,
+    standard_error,
 )
-METHODS = tuple(method for pair in zip(*FAMILIES, strict=True) for method in pair)
-SAME, MORE = "ensemble, same budget", "ensemble, M budgets"
-LITERAL = "0.0045"
-NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+
+METHODS = tuple(BY_NAME)
 PAPER: Mapping[str, Mapping[str, str]] = {
     "cifar10": {
         "SGD": "5.29 ± 0.15",
@@ -43,28 +49,27 @@ PAPER: Mapping[str, Mapping[str, str]] = {
 
 def page(results: Results) -> Page:
     """Claims, a table and a figure of each data set, and the search for step sizes."""
-    records = list(results["records"].values())
-    claims: list[Claim] = []
-    parts: list[Grid | Picture | str] = []
-    for setting in results["config"]["settings"]:
-        source = setting["source"]
-        scores, options = _rows([r for r in records if r["source"] == source])
-        parts.append(describe(setting))
-        if scores:
-            claims += _claims(source, scores)
-            parts += [_table(source, setting, scores, options), _picture(source, scores)]
-            parts += _gains(source, setting, scores)
-        parts += search_table(source, records)
-    parts.append(RULE)
-    return Page(
-        title="CIFAR: eight methods at equal budgets",
-        summary=(
-            "One training budget, cut into cycles, beside plain training, snapshots, traditional "
-            "sampling and deep ensembles: error, NLL and calibration on test data."
-        ),
-        claims=claims,
-        parts=parts,
+    return make_page(
+        results,
+        "CIFAR: eight methods at equal budgets",
+        "One training budget, cut into cycles, beside plain training, snapshots, traditional "
+        "sampling and deep ensembles: error, NLL and calibration on test data.",
+        _section,
     )
+
+
+def _section(
+    setting: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+) -> tuple[list[Claim], list[Part]]:
+    source = setting["source"]
+    scores, options = _rows(records)
+    if not scores:
+        return [], []
+    return _claims(source, scores), [
+        _table(source, setting, scores, options),
+        _picture(source, scores),
+        *_gains(source, setting, scores),
+    ]
 
 
 def _rows(
@@ -201,12 +206,11 @@ def _picture(source: str, scores: Scores) -> Picture:
     for axes, score, factor in zip(panels, ("error", "nll"), (100, 1), strict=True):
         for place, label in enumerate(labels):
             values = [factor * found[score] for found in scores[label].values()]
-            error = np.std(values, ddof=1) / len(values) ** 0.5 if len(values) > 1 else 0.0
             cyclical = label.startswith("c")
             axes.errorbar(
                 np.mean(values),
                 place,
-                xerr=error,
+                xerr=standard_error(values),
                 color=COLOURS[0 if cyclical else 1],
                 marker="o" if cyclical else "s",
                 capsize=3,
@@ -220,52 +224,3 @@ def _picture(source: str, scores: Scores) -> Picture:
         f"{NAMES[source]}: error and NLL, mean and standard error over seeds; cyclical sampling "
         "as discs. Further left is better.",
     )
-
-
-def describe(setting: Mapping[str, Any]) -> str:
-    """The settings of a data set in words."""
-    network = setting["network"]
-    text = (
-        f"{NAMES[setting['source']]}: {network['kind']} of width {network['width']}, batch "
-        f"{network['batch']}, weight decay {network['weight_decay']:g}, {setting['epochs']} epochs "
-        f"for every method, {setting['cycles']} cycles, exploration {setting['exploration']:g}, "
-        f"crops and mirrored images. Momentum {network['momentum']:g} (the paper's eta = 0.9) in "
-        f"cSGHMC, SGHMC and Snapshot-SGDM, {network['sgdm_momentum']:g} in SGDM. SGD and SGDM: one "
-        "cosine to 0. SGLD and SGHMC: along a cosine to a hundredth of the step size in three "
-        "quarters of the epochs, without noise; then a tenth of the step size times k^-0.5005, k "
-        "in epochs. "
-    )
-    if not setting["searched"]:
-        return text + "Step sizes are the paper's; those of SGD and SGDM, which it lacks, are 0.1."
-    return text + (
-        f"Step sizes: the lowest NLL on {setting['held_out']:,} held-out training images, of runs "
-        f"of {setting['search_epochs']} epochs on the others, as long as a cycle."
-    )
-
-
-def search_table(source: str, records: Sequence[Mapping[str, Any]]) -> list[Grid]:
-    """What the search for step sizes found, if there was one."""
-    losses: dict[str, dict[float, float | None]] = defaultdict(dict)
-    for record in records:
-        if record["part"] == "search" and record["source"] == source:
-            losses[record["method"]][record["lr"]] = record["validation_nll"]
-    if not losses:
-        return []
-    rows = []
-    for method, found in losses.items():
-        finite = {lr: loss for lr, loss in found.items() if loss is not None}
-        best = min(finite, key=lambda lr: finite[lr]) if finite else None
-        tried = ", ".join(
-            f"{lr:g}: " + ("diverged" if loss is None else f"{loss:.4f}")
-            for lr, loss in sorted(found.items())
-        )
-        edge = "yes" if best in (min(found), max(found)) else "no"
-        rows.append([method, tried, "-" if best is None else f"{best:g}", edge])
-    return [
-        Grid(
-            title=f"{NAMES[source]}: the search for step sizes",
-            header=["method", "NLL on held-out data, by step size", "taken", "at the edge"],
-            rows=rows,
-            note="One seed; the lowest is taken. At the edge, a further step size may be better.",
-        )
-    ]

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from paper.pages.cifar import NAMES, describe
+from paper.experiments.cifar_diversity import FAMILIES
+from paper.pages.cifar_base import NAMES, make_page
 from paper.report.compare import ERRORS_APART, RULE, all_lower
-from paper.report.page import COLOURS, Claim, Grid, Page, Picture, Results, new_figure
+from paper.report.page import COLOURS, Claim, Grid, Page, Part, Picture, Results, new_figure
 
-SNAPSHOT = {"SGLD": "Snapshot-SGD", "SGHMC": "Snapshot-SGDM"}
+SNAPSHOT = {family: methods[2] for family, methods in FAMILIES.items()}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 CLUSTERED = 2.0
 """Times the distance within cycles that the one between cycles must be."""
@@ -19,32 +20,34 @@ Group = Mapping[str, Any]
 
 def page(results: Results) -> Page:
     """Claims, a table and a figure of each family of methods on each data set."""
-    groups = [r for r in results["records"].values() if r["part"] == "group"]
-    claims: list[Claim] = []
-    parts: list[Grid | Picture | str] = []
-    for setting in results["config"]["settings"]:
-        mine = [group for group in groups if group["source"] == setting["source"]]
-        parts.append(describe(setting))
-        for family in SNAPSHOT:
-            found = [group for group in mine if group["family"] == family]
-            if found:
-                claims += _claims(family, found)
-                parts.append(_picture(family, found[0]))
-        if mine:
-            parts.append(_table(setting["source"], mine))
-    parts.append(
-        "Distances are between all weights, without statistics of batch normalisation; these are "
-        "estimated anew from training data at every point of a line. Errors by the number of "
+    return make_page(
+        results,
+        "CIFAR: diversity of the draws",
+        "Whether cycles reach different modes, and what that is worth.",
+        _section,
+        search=False,  # it is on the page of table 1
+        rule="Distances are between all weights, without statistics of batch normalisation, which "
+        "are estimated anew from training data at every point of a line. Errors by the number of "
         "cycles are of the first cycles of one run. A barrier is the largest rise of the error "
         "above the straight line between its ends; the standard error of a mean barrier is over "
-        f"the lines of all seeds. {RULE}"
+        f"the lines of all seeds. {RULE}",
     )
-    return Page(
-        title="CIFAR: diversity of the draws",
-        summary="Whether cycles reach different modes, and what that is worth.",
-        claims=claims,
-        parts=parts,
-    )
+
+
+def _section(
+    setting: Mapping[str, Any], records: Sequence[Group]
+) -> tuple[list[Claim], list[Part]]:
+    groups = [record for record in records if record["part"] == "group"]
+    claims: list[Claim] = []
+    parts: list[Part] = []
+    for family in FAMILIES:
+        found = [group for group in groups if group["family"] == family]
+        if found:
+            claims += _claims(family, found)
+            parts.append(_picture(family, found[0]))
+    if groups:
+        parts.append(_table(setting["source"], groups))
+    return claims, parts
 
 
 def _claims(family: str, groups: Sequence[Group]) -> list[Claim]:

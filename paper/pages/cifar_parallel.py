@@ -1,20 +1,15 @@
 """The page of parallel chains beside cycles."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paper.pages.cifar import NAMES, describe, search_table
-from paper.report.compare import RULE, Scores, all_lower, shown
-from paper.report.page import Claim, Grid, Page, Picture, Results
+from paper.experiments import cifar_parallel as experiment
+from paper.experiments.cifar_parallel import KINDS
+from paper.pages.cifar_base import NAMES, make_page, scores_by
+from paper.report.compare import Scores, all_lower, shown
+from paper.report.page import Claim, Grid, Page, Part, Results
 
-KINDS = ("SGLD", "SGHMC")
-COLUMNS = (
-    "cyclical, parallel",
-    "decreasing, parallel",
-    "decreasing, parallel, half",
-    "cyclical, single",
-)
+COLUMNS = tuple(name for name, *_ in experiment.COLUMNS)
 PAPER = {
     ("cifar10", "SGLD"): ("4.09", "4.15", "5.11", "4.29"),
     ("cifar10", "SGHMC"): ("3.95", "4.09", "4.52", "4.27"),
@@ -25,33 +20,23 @@ PAPER = {
 
 def page(results: Results) -> Page:
     """Claims and a table of each data set."""
-    records = list(results["records"].values())
-    claims: list[Claim] = []
-    parts: list[Grid | Picture | str] = []
-    for setting in results["config"]["settings"]:
-        source = setting["source"]
-        groups = [r for r in records if r["part"] == "group" and r["source"] == source]
-        scores = _scores(groups)
-        parts.append(describe(setting))
-        if scores:
-            claims += _claims(source, scores)
-            parts.append(_table(source, groups, scores))
-        parts += search_table(source, records)
-    parts.append(RULE)
-    return Page(
-        title="CIFAR: cycles beside parallel chains",
-        summary="Four chains, cyclical or not, beside one cyclical chain at less cost.",
-        claims=claims,
-        parts=parts,
+    return make_page(
+        results,
+        "CIFAR: cycles beside parallel chains",
+        "Four chains, cyclical or not, beside one cyclical chain at less cost.",
+        _section,
     )
 
 
-def _scores(groups: Sequence[Mapping[str, Any]]) -> Scores:
-    scores: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
-    for record in groups:
-        if record["scores"] is not None:
-            scores[f"{record['kind']}, {record['column']}"][record["seed"]] = record["scores"]
-    return scores
+def _section(
+    setting: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+) -> tuple[list[Claim], list[Part]]:
+    source = setting["source"]
+    scores = scores_by(records, "group", lambda record: f"{record['kind']}, {record['column']}")
+    groups = [record for record in records if record["part"] == "group"]
+    if not scores:
+        return [], []
+    return _claims(source, scores), [_table(source, groups, scores)]
 
 
 def _claims(source: str, scores: Scores) -> list[Claim]:

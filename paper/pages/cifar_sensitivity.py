@@ -1,12 +1,11 @@
 """The page of cSGLD beside parallel SGLD for other numbers of cycles and shares of exploration."""
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paper.pages.cifar import NAMES, describe, search_table
-from paper.report.compare import RULE, Scores, all_lower, shown
-from paper.report.page import Claim, Grid, Page, Picture, Results
+from paper.pages.cifar_base import NAMES, make_page, scores_by
+from paper.report.compare import Scores, all_lower, shown
+from paper.report.page import Claim, Grid, Page, Part, Results
 
 PAPER = {
     (2, 0.8): ("4.27", "5.49"),
@@ -18,34 +17,27 @@ PAPER = {
 
 def page(results: Results) -> Page:
     """A claim and a table."""
-    records = list(results["records"].values())
     pairs = [(cycles, exploration) for cycles, exploration in results["config"]["pairs"]]
-    claims: list[Claim] = []
-    parts: list[Grid | Picture | str] = []
-    for setting in results["config"]["settings"]:
+
+    def section(
+        setting: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[Claim], list[Part]]:
+        scores = scores_by(
+            records,
+            "group",
+            lambda record: _label(record["method"], record["cycles"], record["exploration"]),
+        )
         source = setting["source"]
-        scores = _scores(results, source)
-        parts.append(describe(setting))
-        if scores:
-            claims.append(_claim(source, scores, pairs))
-            parts.append(_table(source, scores, pairs))
-        parts += search_table(source, records)
-    parts.append(RULE)
-    return Page(
-        title="CIFAR: other cycles and exploration",
-        summary="cSGLD with M cycles beside M chains of SGLD with an M-th of the epochs each.",
-        claims=claims,
-        parts=parts,
+        if not scores:
+            return [], []
+        return [_claim(source, scores, pairs)], [_table(source, scores, pairs)]
+
+    return make_page(
+        results,
+        "CIFAR: other cycles and exploration",
+        "cSGLD with M cycles beside M chains of SGLD with an M-th of the epochs each.",
+        section,
     )
-
-
-def _scores(results: Results, source: str) -> Scores:
-    scores: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
-    for record in results["records"].values():
-        if record["part"] == "group" and record["source"] == source and record["scores"]:
-            label = _label(record["method"], record["cycles"], record["exploration"])
-            scores[label][record["seed"]] = record["scores"]
-    return scores
 
 
 def _label(method: str, cycles: int, exploration: float) -> str:

@@ -1,14 +1,13 @@
 """The page of cSGLD by temperature."""
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from paper.pages.cifar import NAMES, describe, search_table
+from paper.pages.cifar_base import NAMES, make_page, scores_by
 from paper.report.compare import RULE, Scores, all_lower, shown
-from paper.report.page import COLOURS, Claim, Grid, Page, Picture, Results, new_figure
+from paper.report.page import COLOURS, Claim, Grid, Page, Part, Picture, Results, new_figure
 
 PAPER = {
     "cifar10": "best at T=0.1: NLL 0.1331, error 4.22 %",
@@ -18,35 +17,24 @@ PAPER = {
 
 def page(results: Results) -> Page:
     """Claims, a table and a figure of each data set."""
-    records = list(results["records"].values())
-    claims: list[Claim] = []
-    parts: list[Grid | Picture | str] = []
-    for setting in results["config"]["settings"]:
-        source = setting["source"]
-        scores = _scores(results, source)
-        parts.append(describe(setting))
-        if scores:
-            claims += _claims(source, scores)
-            parts += [_table(source, scores), _picture(source, scores)]
-        parts += search_table(source, records)
-    parts.append(
-        f"{RULE} The best temperature is the one of the lowest test score, which favours it a "
-        "little: so is the paper's."
-    )
-    return Page(
-        title="CIFAR: tempering",
-        summary="cSGLD at temperatures from the posterior's, 1, to 0, which is optimisation.",
-        claims=claims,
-        parts=parts,
+    return make_page(
+        results,
+        "CIFAR: tempering",
+        "cSGLD at temperatures from the posterior's, 1, to 0, which is optimisation.",
+        _section,
+        rule=f"{RULE} The best temperature is the one of the lowest test score, which favours it a "
+        "little: so is the paper's.",
     )
 
 
-def _scores(results: Results, source: str) -> Scores:
-    scores: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
-    for record in results["records"].values():
-        if record["part"] == "chain" and record["source"] == source and record["scores"]:
-            scores[record["temperature"]][record["seed"]] = record["scores"]
-    return scores
+def _section(
+    setting: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+) -> tuple[list[Claim], list[Part]]:
+    source = setting["source"]
+    scores = scores_by(records, "chain", lambda record: record["temperature"])
+    if not scores:
+        return [], []
+    return _claims(source, scores), [_table(source, scores), _picture(source, scores)]
 
 
 def _claims(source: str, scores: Scores) -> list[Claim]:

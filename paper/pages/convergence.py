@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from paper.pages import convergence_figures as figures
-from paper.report.page import Claim, Grid, Page, Results, mean_and_error
+from paper.report.compare import is_clear
+from paper.report.page import Claim, Grid, Page, Results, mean_and_error, standard_error
 
 Records = Mapping[str, Any]
 
@@ -31,8 +32,6 @@ CASES = {
 """The two cases of the appendix's informal comparison: what is equal, and what it then says."""
 FAR = 10.0
 """A chain on the Gaussian is said to be thrown far away where W2 passes this."""
-ERRORS = 2.0
-"""Two simulated distances differ where they are apart by more than so many standard errors."""
 
 
 def page(results: Results) -> Page:
@@ -234,8 +233,8 @@ def _well_claim(wells: Mapping[str, Sequence[Records]], kind: str) -> Claim:
     theirs = _last(wells[rivals[0]], "w2")
     holds = None
     if len(ours) > 1:
-        error = np.hypot(*(np.std(all_, ddof=1) / len(all_) ** 0.5 for all_ in (ours, theirs)))
-        holds = bool(np.mean(theirs) - np.mean(ours) > ERRORS * error)
+        error = np.hypot(standard_error(ours), standard_error(theirs))
+        holds = is_clear((float(np.mean(theirs) - np.mean(ours)), float(error)))
     texts = [
         f"{rival.split(',')[0]}: {mean_and_error(_last(wells[rival], 'w2'), 3)}" for rival in rivals
     ]

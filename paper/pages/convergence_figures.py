@@ -194,7 +194,7 @@ def gradient_noise(record: Mapping[str, Any]) -> Grid:
 
 
 def checks(records: Mapping[str, Any]) -> Grid:
-    """Simulated chains beside their law, by the name of their steps."""
+    """Simulated chains beside their exact moments, by the name of their steps."""
     found = {key: record for key, record in records.items() if key.startswith("simulated")}
     return Grid(
         "Simulated chains against the recursion",

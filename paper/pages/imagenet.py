@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from paper.experiments.imagenet import METHODS
 from paper.report.compare import RULE, all_lower, shown
 from paper.report.page import Claim, Grid, Page, Results
 
-METHODS = ("SGDM", "Snapshot-SGDM", "SGHMC", "cSGHMC")
 PAPER = {  # NLL, and top-1 and top-5 accuracy in percent
     "SGDM": (0.9595, 76.046, 92.776),
     "Snapshot-SGDM": (0.8941, 77.142, 93.344),
@@ -22,6 +22,9 @@ def page(results: Results) -> Page:
     for record in results["records"].values():
         scores[record["method"]][record["seed"]] = record["scores"]
     config = results["config"]
+    network = config["network"]
+    if isinstance(network, str):  # results of csgmcmc 0.1.0
+        network = {"kind": network, "batch": config["batch"]}
     claims: list[Claim] = []
     if scores:
         for text, score, others in (
@@ -67,8 +70,8 @@ def page(results: Results) -> Page:
         summary="Cyclical sampling of a large network on a large data set.",
         claims=claims,
         parts=[
-            f"Network {config['network']}, images of {config['size']} pixels, {config['epochs']} "
-            f"epochs for every method, {config['cycles']} cycles, batch {config['batch']} in each "
+            f"Network {network['kind']}, images of {config['size']} pixels, {config['epochs']} "
+            f"epochs for every method, {config['cycles']} cycles, batch {network['batch']} in each "
             "process. Step sizes and schedules are those of CIFAR, which the paper does not give "
             "for ImageNet.",
             table,

@@ -13,9 +13,9 @@ from paper.pages.logistic_figures import (
     batch_name,
     moments_picture,
     sizes_picture,
-    standard_error,
 )
-from paper.report.page import Claim, Grid, Page, Picture, Results, mean_and_error
+from paper.report.compare import is_clear
+from paper.report.page import Claim, Grid, Page, Picture, Results, mean_and_error, standard_error
 
 PAIRS = (("cSGLD", "SGLD"), ("cSGHMC", "SGHMC"))
 REACHED = 0.9
@@ -390,4 +390,4 @@ def _above(values: Sequence[float], others: Sequence[float]) -> bool | None:
     if len(values) < 2 or len(others) < 2:
         return None
     error = np.hypot(standard_error(values), standard_error(others))
-    return bool(np.mean(values) - np.mean(others) > 2 * error)
+    return is_clear((float(np.mean(values) - np.mean(others)), float(error)))

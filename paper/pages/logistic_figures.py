@@ -1,11 +1,11 @@
 """Figures of the page of logistic regression, and what they share with its tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from paper.report.page import COLOURS, Picture, new_figure
+from paper.report.page import COLOURS, Picture, new_figure, standard_error
 
 PAPER = {
     "australian": {"SGLD": 1676, "cSGLD": 2138, "SGHMC": 1317, "cSGHMC": 4707},
@@ -23,10 +23,6 @@ Rows = Mapping[tuple[str, str, int | None], Record]
 
 def batch_name(batch: int | None) -> str:
     return f"batch {batch}" if batch else "full batch"
-
-
-def standard_error(values: Sequence[float]) -> float:
-    return float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
 def sizes_picture(config: Mapping[str, Any], rows: Rows) -> Picture:

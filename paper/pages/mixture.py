@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
+from paper.experiments.mixture import ENOUGH_IN_MODES
 from paper.report.page import (
     COLOURS,
     Claim,
@@ -19,7 +20,7 @@ from paper.report.page import (
 )
 
 MODES = 25
-AIM_VARIATION, AIM_IN_MODES = 0.06, 0.97
+AIM_VARIATION, AIM_IN_MODES = 0.06, ENOUGH_IN_MODES
 SETTINGS = ("the paper's settings", "later sampling", "hot exploration", "cooling exploration")
 READINGS = ("exact gradients", "published code")
 
@@ -333,7 +334,7 @@ def _weights(config: Mapping[str, Any], weighed: Mapping[str, Record]) -> Grid:
 def _describe(settings: Mapping[str, Any]) -> str:
     """α₀, M, β and the temperature while exploring, from the fields of the schedule."""
     heat = f"T={settings['exploration_temperature']:g}" + (
-        " falling to 1" if settings["ramp"] else ""
+        " falling to 1" if settings["anneal"] else ""
     )
     return f"α₀={settings['lr']}, M={settings['cycles']}, β={settings['exploration']}, {heat}"
 

@@ -6,38 +6,32 @@ from typing import Any
 
 import numpy as np
 
+from paper.experiments.methods import BY_NAME, COLD, FAMILIES, ONE_OVER_N
+from paper.report.compare import ERRORS_APART, difference, is_clear
 from paper.report.page import (
     COLOURS,
     Claim,
     Grid,
     Page,
+    Part,
     Picture,
     Results,
+    losses_by_lr,
     mean_and_error,
     new_figure,
 )
 
-FAMILIES = (
-    ("SGD", "Snapshot-SGD", "SGLD", "cSGLD"),
-    ("SGDM", "Snapshot-SGDM", "SGHMC", "cSGHMC"),
-)
-METHODS = tuple(method for pair in zip(*FAMILIES, strict=True) for method in pair)
-CYCLICAL = ("cSGLD", "cSGHMC")
-SAMPLERS = ("SGLD", "SGHMC", *CYCLICAL)
-COUNTERPARTS = {
-    "Snapshot-SGD": "SGD",
-    "Snapshot-SGDM": "SGDM",
-    "cSGLD": "SGLD",
-    "cSGHMC": "SGHMC",
-}
+METHODS = tuple(BY_NAME)
+CYCLICAL = tuple(family[3] for family in FAMILIES)
+SAMPLERS = tuple(name for name, method in BY_NAME.items() if method.hot)
+COUNTERPARTS = {family[place + 1]: family[place] for place in (0, 2) for family in FAMILIES}
 """Of each cyclical method, the one without cycles."""
 LINES = (":", "-.", "--", "-")
 STEP_SIZES = {"paper": "the paper's step sizes", "tuned": "step sizes chosen on validation data"}
 NAMES = {"mnist": ("MNIST", "notMNIST"), "digits": ("digits", "letters")}
 PAPER = {"mnist": "figure only", "digits": "figure only, of notMNIST"}
 LOW = 1
-"""ProcessLayout of the entropy that is called low among `low_entropies`."""
-ERRORS_APART = 2.0
+"""Position among `low_entropies` of the entropy below which a prediction is called sure."""
 
 Row = Mapping[str, Any]
 Rows = Mapping[tuple[str, str, str], Mapping[int, Row]]
@@ -59,7 +53,7 @@ def page(results: Results) -> Page:
         f"A network that has learned {inside} should be unsure of {outside}: how often each method "
         "is sure of itself there, at equal epochs."
     )
-    parts: list[Grid | Picture | str] = [_settings(config)]
+    parts: list[Part] = [_settings(config)]
     claims: list[Claim] = []
     if scored is not None:
         low = scored["low_entropies"]
@@ -80,18 +74,6 @@ def page(results: Results) -> Page:
         claims=claims,
         parts=parts,
     )
-
-
-def difference(low: Mapping[int, float], high: Mapping[int, float]) -> tuple[float, float]:
-    """Mean over seeds of `high` - `low`, and its standard error; infinite for one seed.
-
-    One seed gives both methods the same start and batches, so they are compared seed by seed.
-    """
-    gaps = [high[seed] - low[seed] for seed in low.keys() & high.keys()]
-    if not gaps:
-        return 0.0, float("inf")
-    error = np.std(gaps, ddof=1) / len(gaps) ** 0.5 if len(gaps) > 1 else float("inf")
-    return float(np.mean(gaps)), float(error)
 
 
 def _claims(rows: Rows, part: str, low: float, source: str) -> list[Claim]:
@@ -137,7 +119,7 @@ def _claim(
     gaps = {pair: difference(values[pair[0]], values[pair[1]]) for pair in pairs}
     if not all(np.isfinite(error) for _, error in gaps.values()):
         return Claim(text, paper, "cannot be judged with fewer than two seeds", None)
-    failed = {pair: gap for pair, gap in gaps.items() if not _is_clear(gap)}
+    failed = {pair: gap for pair, gap in gaps.items() if not is_clear(gap)}
     numbers = ", ".join(
         f"{method} {mean_and_error(list(values[method].values()), 3)}"
         for method in dict.fromkeys(method for pair in pairs for method in pair)
@@ -147,20 +129,14 @@ def _claim(
         for (first, second), (gap, error) in failed.items()
     )
     held = f"{len(gaps) - len(failed)} of {len(gaps)} comparisons hold ({numbers})"
-    better = [pair for pair in pairs if _is_clear(difference(*(losses[name] for name in pair)))]
-    worse = [
-        pair for pair in pairs if _is_clear(difference(*(losses[name] for name in pair[::-1])))
-    ]
+    better = [pair for pair in pairs if is_clear(difference(*(losses[name] for name in pair)))]
+    worse = [pair for pair in pairs if is_clear(difference(*(losses[name] for name in pair[::-1])))]
     named = " and ".join(dict.fromkeys(first for first, _ in pairs))
     nll = (
         f"the test NLL of {named} is better in {len(better)} and worse in {len(worse)} of the "
         f"{len(pairs)}"
     )
     return Claim(text, paper, "; ".join(filter(None, [held, but, nll])), holds=not failed)
-
-
-def _is_clear(gap: tuple[float, float]) -> bool:
-    return gap[0] > ERRORS_APART * gap[1]
 
 
 def _less_trained(rows: Rows, part: str) -> list[str]:
@@ -172,7 +148,7 @@ def _less_trained(rows: Rows, part: str) -> list[str]:
     def is_more(method: str, other: str, score: str) -> bool:
         one, two = (_values(rows, part, name, score) for name in (other, method))
         gap, error = difference(one, two)
-        return _is_clear((gap, error if np.isfinite(error) else 0.0))
+        return is_clear((gap, error if np.isfinite(error) else 0.0))
 
     return [
         method
@@ -259,7 +235,7 @@ def _table(
 
 
 def _temperatures(rows: Rows, config: Mapping[str, Any], low: float, outside: str) -> Grid:
-    labels = ["1/N", *(f"{temperature:g}" for temperature in sorted(config["temperatures"]))]
+    labels = [ONE_OVER_N, *(f"{temperature:g}" for temperature in sorted(config["temperatures"]))]
     lines = []
     for method in SAMPLERS:
         for label in labels:
@@ -300,17 +276,7 @@ def _search(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> 
     return Grid(
         title="The search for step sizes",
         header=["method", "NLL on validation data, by step size"],
-        rows=[
-            [
-                method,
-                ", ".join(
-                    f"{lr:g}: " + ("diverged" if loss is None else f"{loss:.4f}")
-                    for lr, loss in sorted(losses[method].items())
-                ),
-            ]
-            for method in METHODS
-            if method in losses
-        ],
+        rows=[[method, losses_by_lr(losses[method])] for method in METHODS if method in losses],
         note=(
             f"One seed, {config['search_plan']['epochs']} epochs; the lowest is taken, and run for "
             f"{config['tuned_plan']['epochs']} epochs, for which another might be the best."
@@ -360,7 +326,7 @@ def _settings(config: Mapping[str, Any]) -> str:
 
 
 def _of(rows: Rows, part: str, method: str) -> Mapping[int, Row]:
-    return rows.get((part, method, "1/N" if method in SAMPLERS else "0"), {})
+    return rows.get((part, method, ONE_OVER_N if method in SAMPLERS else COLD), {})
 
 
 def _mean(rows: Rows, part: str, method: str, score: str) -> float:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paper.experiments.results import Results, duration
 from paper.pages import make_page
-from paper.report.page import Page, Results
+from paper.report.page import Page
 
 VERDICTS: Mapping[bool | None, str] = {True: "held", False: "not held", None: "not judged"}
 
@@ -29,7 +30,7 @@ INTRODUCTION = (
 class Chapter:
     """One experiment in the report."""
 
-    results: Results
+    results: Mapping[str, Any]
     page: Page | None
     """None for a run that is not finished: what is there may say anything yet."""
 
@@ -85,9 +86,9 @@ class Chapter:
 
 def read_chapters(folder: Path) -> list[Chapter]:
     """All results in a folder, in the order of the report."""
-    found = [_read(path) for path in sorted(folder.glob("*.json"))]
+    found = [vars(Results.load(path)) for path in sorted(folder.glob("*.json"))]
     if not found:
-        raise ValueError(f"{folder} holds no results: csgmcmc reproduce makes them")
+        raise ValueError(f"{folder} holds no results: python -m paper run makes them")
     places = {name: place for place, name in enumerate(ORDER)}
     found.sort(
         key=lambda results: (places.get(results["experiment"], len(ORDER)), results["experiment"])
@@ -95,25 +96,6 @@ def read_chapters(folder: Path) -> list[Chapter]:
     return [
         Chapter(results, make_page(results) if results["finished"] else None) for results in found
     ]
-
-
-def _read(path: Path) -> Results:
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    fields = {"experiment", "preset", "config", "versions", "machine", "command", "seconds"}
-    if not isinstance(results, dict) or not results.keys() >= fields | {"finished", "records"}:
-        raise ValueError(f"{path} does not hold results of csgmcmc reproduce")
-    return results
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _as_text(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from paper.report.page import Claim, mean_and_error
+from paper.report.page import Claim, mean_and_error, standard_error
 
 ERRORS_APART = 2.0
 RULE = (
@@ -26,20 +26,33 @@ Scores = Mapping[str, Mapping[int, Mapping[str, Any]]]
 DIGITS = {"error": 2, "single_error": 2, "nll": 4, "ece": 4, "top1_error": 2, "top5_error": 2}
 
 
+def difference(low: Mapping[int, float], high: Mapping[int, float]) -> tuple[float, float]:
+    """Mean over seeds of `high` - `low`, and its standard error; infinite for one seed."""
+    gaps = [high[seed] - low[seed] for seed in sorted(low.keys() & high.keys())]
+    if not gaps:
+        return 0.0, math.inf
+    return float(np.mean(gaps)), standard_error(gaps) if len(gaps) > 1 else math.inf
+
+
+def is_clear(gap: tuple[float, float]) -> bool:
+    """Whether a difference is above 0 by more than its error allows."""
+    return gap[0] > ERRORS_APART * gap[1]
+
+
 def gap(scores: Scores, score: str, low: str, high: str) -> tuple[float, float]:
     """How much lower `score` is for `low` than for `high`, and the standard error of that.
 
     With nothing to compare the error is infinite.
     """
     one, other = scores.get(low, {}), scores.get(high, {})
-    seeds = sorted(one.keys() & other.keys())
-    if not seeds:
-        return 0.0, float("inf")
-    gaps = [other[seed][score] - one[seed][score] for seed in seeds]
-    if len(gaps) > 1:
-        return float(np.mean(gaps)), float(np.std(gaps, ddof=1) / len(gaps) ** 0.5)
-    errors = [chance_error(side[seeds[0]], score) for side in (one, other)]
-    return float(gaps[0]), math.hypot(*errors)
+    low_values, high_values = (
+        {seed: found[score] for seed, found in side.items()} for side in (one, other)
+    )
+    mean, error = difference(low_values, high_values)
+    seeds = [*(one.keys() & other.keys())]
+    if len(seeds) == 1:
+        error = math.hypot(*(chance_error(side[seeds[0]], score) for side in (one, other)))
+    return mean, error
 
 
 def chance_error(found: Mapping[str, Any], score: str) -> float:
@@ -56,7 +69,7 @@ def all_lower(
     gaps = {pair: gap(scores, score, *pair) for pair in pairs}
     if not all(np.isfinite(error) for _, error in gaps.values()):
         return Claim(text, paper, "some of the runs are missing or diverged", None)
-    failed = {pair: one for pair, one in gaps.items() if one[0] <= ERRORS_APART * one[1]}
+    failed = {pair: one for pair, one in gaps.items() if not is_clear(one)}
     methods = dict.fromkeys(method for pair in pairs for method in pair)
     numbers = ", ".join(f"{method} {shown(scores, method, score)}" for method in methods)
     factor, digits = _units(score)

@@ -1,4 +1,4 @@
-"""The report as Markdown, for repositories and MkDocs."""
+"""The report as Markdown, for repositories and MkDocs; the HTML page is made from it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,9 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from paper.report.chapter import INTRODUCTION, TITLE, VERDICTS, Chapter
 from paper.report.page import Grid, Picture
 
+CLAIMS = ("claim", "paper", "ours", "verdict")
+SETTINGS = ("setting", "value")
 
-def render(chapters: Sequence[Chapter], figures: Mapping[tuple[str, str], str]) -> str:
-    """All chapters; `figures` are addresses by the names of experiment and picture."""
+Addresses = Mapping[tuple[str, str], str]
+"""Of figures, by the names of experiment and picture."""
+
+
+def render(chapters: Sequence[Chapter], figures: Addresses) -> str:
+    """All chapters in one text."""
     blocks = [f"# {TITLE}", plain(INTRODUCTION), _contents(chapters)]
     for chapter in chapters:
         blocks += _chapter(chapter, figures)
@@ -40,7 +46,7 @@ def _contents(chapters: Sequence[Chapter]) -> str:
     return "\n".join(lines)
 
 
-def _chapter(chapter: Chapter, figures: Mapping[tuple[str, str], str]) -> Iterable[str]:
+def _chapter(chapter: Chapter, figures: Addresses) -> Iterable[str]:
     yield f'<a id="{chapter.name}"></a>'  # headings get ids of many kinds
     yield f"## {plain(chapter.title)}"
     yield plain(chapter.summary)
@@ -49,7 +55,7 @@ def _chapter(chapter: Chapter, figures: Mapping[tuple[str, str], str]) -> Iterab
             (claim.text, claim.paper, claim.ours, VERDICTS[claim.holds])
             for claim in chapter.page.claims
         ]
-        yield table(["claim", "paper", "ours", "verdict"], claims)
+        yield table(CLAIMS, claims)
         for part in chapter.page.parts:
             if isinstance(part, Grid):
                 yield f"**{plain(part.title)}**"
@@ -65,4 +71,4 @@ def _chapter(chapter: Chapter, figures: Mapping[tuple[str, str], str]) -> Iterab
     yield "### How it was made"
     yield f"```bash\n{chapter.command}\n```"
     yield table(["run", "value"], chapter.origin.items())
-    yield table(["setting", "value"], chapter.settings.items())
+    yield table(SETTINGS, chapter.settings.items())

@@ -44,26 +44,41 @@ class Picture:
     caption: str
 
 
+Part = Grid | Picture | str
+"""A string is a paragraph of Markdown."""
+
+
 @dataclass(frozen=True)
 class Page:
-    """One experiment in the report; a part that is a string is a paragraph of Markdown."""
+    """One experiment in the report."""
 
     title: str
     summary: str
     claims: Sequence[Claim]
-    parts: Sequence[Grid | Picture | str] = field(default_factory=list)
+    parts: Sequence[Part] = field(default_factory=list)
 
 
 Results = Mapping[str, Any]
 """The JSON of an experiment: experiment, preset, config, versions, machine, seconds, records."""
 
 
+def standard_error(values: Sequence[float]) -> float:
+    """Of the mean; 0 for one value."""
+    return float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
 def mean_and_error(values: Sequence[float], digits: int) -> str:
     """The mean, and its standard error where there are several values."""
     mean = f"{np.mean(values):.{digits}f}"
-    if len(values) == 1:
-        return mean
-    return f"{mean} ± {np.std(values, ddof=1) / len(values) ** 0.5:.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {standard_error(values):.{digits}f}"
+
+
+def losses_by_lr(losses: Mapping[float, float | None]) -> str:
+    """What a search for step sizes has found, as text."""
+    return ", ".join(
+        f"{lr:g}: " + ("diverged" if loss is None else f"{loss:.4f}")
+        for lr, loss in sorted(losses.items())
+    )
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -18,9 +18,9 @@ def write_report(folder: Path) -> list[Path]:
                 drawn = svg.draw(part.figure, name)
                 addresses[chapter.name, part.name] = f"figures/{name}.svg"
                 files[f"figures/{name}.svg"] = svg.as_file(drawn)
-                elements[chapter.name, part.name] = svg.as_element(drawn, name)
+                elements[f"figures/{name}.svg"] = svg.as_element(drawn, name)
     files["README.md"] = markdown.render(chapters, addresses)
-    files["index.html"] = html.render(chapters, elements)
+    files["index.html"] = html.render(files["README.md"], elements)
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

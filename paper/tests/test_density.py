@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from csgmcmc import PSGLD, SGHMC, SGLD, Chain, Constant, Cyclical
-from csgmcmc.targets import Density, LogisticRegression, Mixture25
-from csgmcmc.targets.gaussian import GaussianTarget
+from csgmcmc.targets import Density, GaussianTarget, LogisticRegression, Mixture25
 from paper.density import run_density
 from tests.support import HESSIAN, MODE, SIGMAS
 

@@ -6,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import csgmcmc
-from csgmcmc.demo import letters
+from csgmcmc.demo import load_letters
 from csgmcmc.demo.digits import METHODS, DigitsDemo, make_chain, sample, score, search
 from csgmcmc.diagnostics import auroc
 from csgmcmc.posterior import ClassPredictive
@@ -32,7 +32,7 @@ def test_csghmc_from_the_store_to_a_checked_prediction(tmp_path):
 
     predictive = posterior.predict_loader(test)
     assert isinstance(predictive, ClassPredictive)
-    outside = posterior.predict(letters())
+    outside = posterior.predict(load_letters())
     assert auroc(predictive.entropy, outside.entropy) > 0.7
     assert auroc(predictive.mutual_information, outside.mutual_information) > 0.7
 

@@ -9,9 +9,9 @@ from tests.docs.support import DOCS, ROOT, find
 
 TEXT = (DOCS / "paper-map.md").read_text(encoding="utf-8")
 CODE = set(re.findall(r"`([^`\n]+)`", TEXT))
-NAMES = sorted(code for code in CODE if re.fullmatch(r"csgmcmc(\.\w+)+", code))
+NAMES = sorted(code for code in CODE if re.fullmatch(r"(csgmcmc|paper)(\.\w+)+", code))
 FILES = sorted(code for code in CODE if re.fullmatch(r"[\w-]+(/[\w.-]+)+", code))
-COMMANDS = sorted(code for code in CODE if code.startswith("csgmcmc "))
+COMMANDS = sorted(code for code in CODE if code.startswith(("csgmcmc ", "python -m ")))
 PAPER = ROOT.parent / "shared" / "paper" / "cyclical-sgmcmc.tex"
 
 
@@ -35,7 +35,7 @@ def test_every_file_exists():
 
 
 def test_commands_and_experiments_are_the_same():
-    named = {re.fullmatch(r"csgmcmc reproduce (\S+)", command) for command in COMMANDS}
+    named = {re.fullmatch(r"python -m paper run (\S+)", command) for command in COMMANDS}
     assert None not in named
     assert {match[1] for match in named if match} == set(find_experiments())
 

@@ -17,7 +17,7 @@ from paper.data import from_dataset as images_of
 from paper.data.cifar import LAYOUTS
 from paper.tests.data.archives import add, make_batch, write_cifar
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

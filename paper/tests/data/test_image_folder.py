@@ -12,7 +12,7 @@ from PIL import Image
 from paper.data import ImageFolder, find_image_folder
 from paper.data.image_folder import MEAN, SD
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from paper.data import mnist, not_mnist
 from paper.data.download import cache_folder, fetch
 from paper.data.mnist import MD5, TEST, TRAIN, read_idx
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 needs_data = pytest.mark.skipif(
     not (SHARED / "mnist").is_dir() or not (SHARED / "notmnist").is_dir(), reason="no data at hand"
 )

@@ -7,7 +7,7 @@ import torch
 from paper.data import uci
 from paper.data.uci import SOURCES, TWO_CLASS_NAMES, two_classes, with_intercept
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 
 
 def table_of(name, first_class=0):

@@ -49,7 +49,8 @@ def test_a_recipe_is_told_in_the_words_of_each_experiment():
     own = ["sampler", "temperature", "seed"]
 
     found, unused = changed_by("imagenet", "paper", RECIPE)
-    assert found == {**plan, **network, "lr_cyclical": 0.7}
+    of_network = {f"network.{name}": value for name, value in network.items()}
+    assert found == {**plan, **of_network, "lr_cyclical": 0.7}
     assert unused == own
 
     found, unused = changed_by("uncertainty", "paper", RECIPE)
@@ -89,8 +90,8 @@ def test_any_setting_can_be_named():
         ("imagenet", {"epochs": 1.5}, "epochs must be a whole number here, got 1.5"),
         ("imagenet", {"exploration": "much"}, "exploration must be a number, got 'much'"),
         ("imagenet", {"cycles": "5"}, "cycles must be a number, got '5'"),
-        ("imagenet", {"network": 3}, "network must be a str, got 3"),
-        ("imagenet", {"network": "vast"}, "network must be one of"),
+        ("imagenet", {"kind": 3}, "kind must be a str, got 3"),
+        ("imagenet", {"kind": "vast"}, "kind must be one of"),
         ("uncertainty", {"epochs": 10}, "epochs=10 must be above burn_in=50: give both"),
         ("logistic", {"steps": 100}, "steps=100 must be above burn_in=5000: give both"),
     ],
@@ -106,7 +107,7 @@ def test_the_file_tells_what_was_changed(tmp_path):
     results = reproduce(Tiny(), "paper", tmp_path, changes=changes, seeds=2)
     assert results.config == {"seeds": 2, "numbers": [5, 6], "pause": 0.0}
     assert list(results.records) == ["square of 5", "square of 6", "sum"]
-    assert results.command == "csgmcmc reproduce tiny --preset paper --seeds 2 --config FILE"
+    assert results.command == "python -m paper run tiny --preset paper --seeds 2 --config FILE"
     with pytest.raises(ValueError, match=r"holds a run with other settings \(numbers, seeds\)"):
         reproduce(Tiny(), "paper", tmp_path)
     changes.write_text('{"lr": 1}')

@@ -13,7 +13,8 @@ from paper.experiments.cifar import LITERAL, MORE, SAME, CifarTable
 from paper.experiments.cifar_base import LAPTOPS, PAPER, SMOKE
 from paper.experiments.cifar_diversity import spread
 from paper.experiments.cifar_parallel import COLUMNS, CifarParallel, CifarSensitivity
-from paper.experiments.cifar_runs import BY_NAME, folder_of, load, sample
+from paper.experiments.cifar_runs import folder_of, load, sample
+from paper.experiments.methods import BY_NAME
 from paper.pages import make_page
 from paper.report.page import Grid
 from paper.tests.data.archives import write_cifar
@@ -110,7 +111,7 @@ def test_a_run_is_made_once_and_goes_on_where_it_was(data, tmp_path, monkeypatch
     def no_chain(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr("paper.experiments.cifar_runs.Chain", no_chain)
+    monkeypatch.setattr("paper.experiments.methods.Chain", no_chain)
     assert len(sample(run, SETTING.network, source, tmp_path / "whole")) == 8
 
 

@@ -16,11 +16,11 @@ from paper.experiments.convergence_exact import (
     rounded,
     slope,
 )
-from paper.experiments.gaussian_law import (
+from paper.experiments.gaussian_moments import (
     average_of_squares,
     distance,
-    law_of_sgld,
     mean_of_squares,
+    sgld_moments,
 )
 
 
@@ -28,7 +28,7 @@ def step_sizes(count: int) -> np.ndarray:
     return 0.3 * np.random.default_rng(0).random(count)
 
 
-def joint_law(sizes, scale, mean, variance, noise):
+def joint_moments(sizes, scale, mean, variance, noise):
     """Means and the whole covariance of all steps, by matrices: theta = G (start, noise)."""
     count = len(sizes)
     factors = 1 - sizes / scale**2
@@ -41,46 +41,46 @@ def joint_law(sizes, scale, mean, variance, noise):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_law_is_that_of_all_steps_together(weighted):
+def test_the_moments_are_those_of_all_steps_together(weighted):
     sizes = step_sizes(40)
     weights = sizes if weighted else np.ones_like(sizes)
-    law = law_of_sgld(sizes, 0.7, mean=1.5, variance=0.4, noise=2.0)
-    mean, covariance = joint_law(sizes, 0.7, 1.5, 0.4, 2.0)
-    np.testing.assert_allclose(law.mean, mean, rtol=1e-12)
-    np.testing.assert_allclose(law.variance, covariance.diagonal(), rtol=1e-12)
+    moments = sgld_moments(sizes, 0.7, mean=1.5, variance=0.4, noise=2.0)
+    mean, covariance = joint_moments(sizes, 0.7, 1.5, 0.4, 2.0)
+    np.testing.assert_allclose(moments.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(moments.variance, covariance.diagonal(), rtol=1e-12)
     # Isserlis: the covariance of two squares of jointly Gaussian numbers.
     of_squares = 2 * covariance**2 + 4 * np.outer(mean, mean) * covariance
     share = weights / weights.sum()
-    average = average_of_squares(law, weights)
+    average = average_of_squares(moments, weights)
     assert average.mean == pytest.approx(share @ (mean**2 + covariance.diagonal()), rel=1e-12)
     assert average.variance == pytest.approx(share @ of_squares @ share, rel=1e-12)
-    assert mean_of_squares(law, weights) == average.mean
+    assert mean_of_squares(moments, weights) == average.mean
 
 
-def test_a_constant_step_ends_in_the_stationary_law_of_the_sampler():
-    law = law_of_sgld(np.full(2_000, 0.1), 1.3, mean=5.0, variance=0.0, noise=2.0)
+def test_a_constant_step_ends_in_the_stationary_distribution_of_the_sampler():
+    moments = sgld_moments(np.full(2_000, 0.1), 1.3, mean=5.0, variance=0.0, noise=2.0)
     known = SGLD.stationary_variance(1.3**-2, lr=0.1, num_data=1, minibatch_variance=4.0)
-    assert law.variance[-1] == pytest.approx(known, rel=1e-12)
-    assert abs(law.mean[-1]) < 1e-12
+    assert moments.variance[-1] == pytest.approx(known, rel=1e-12)
+    assert abs(moments.mean[-1]) < 1e-12
 
 
 def test_distance_is_that_between_gaussians():
     sizes, scales = step_sizes(15), (0.6, 1.0, 2.0)
-    laws = [law_of_sgld(sizes, scale, mean=2.0, variance=0.3) for scale in scales]
+    coordinates = [sgld_moments(sizes, scale, mean=2.0, variance=0.3) for scale in scales]
     known = [
         wasserstein_gaussian(
-            [law.mean[k] for law in laws],
-            np.diag([law.variance[k] for law in laws]),
+            [moments.mean[k] for moments in coordinates],
+            np.diag([moments.variance[k] for moments in coordinates]),
             np.zeros(3),
             np.diag(np.square(scales)),
         )
         for k in range(15)
     ]
-    np.testing.assert_allclose(distance(laws), known, rtol=1e-10)
+    np.testing.assert_allclose(distance(coordinates), known, rtol=1e-10)
 
 
 def test_past_what_float64_holds_there_is_no_distance():
-    wild = law_of_sgld(np.full(2_000, 10.0), 1.0, mean=1.0, variance=0.0)
+    wild = sgld_moments(np.full(2_000, 10.0), 1.0, mean=1.0, variance=0.0)
     assert rounded(distance([wild]))[-1] is None
     assert rounded([[0.1234567, 2.0]]) == [[0.12346, 2.0]]
 
@@ -122,7 +122,7 @@ def test_methods_have_an_equal_sum_or_an_equal_first_step():
 
 def test_the_mended_bound_holds_where_the_printed_one_does_not():
     sizes = 0.2 * Cyclical(300, cycles=300, exploration=0, every=1).table()["lr_scale"]
-    away = distance([law_of_sgld(sizes, 1.0, mean=2.0, variance=0.0, noise=10.0)])
+    away = distance([sgld_moments(sizes, 1.0, mean=2.0, variance=0.0, noise=10.0)])
     unit = bounds.Curvature(convexity=1.0, smoothness=1.0, dimension=1)
     counts = np.arange(1.0, 301)
     first = np.hypot(2.0, 1.0)
@@ -159,7 +159,7 @@ def test_with_noise_no_step_size_makes_the_bound_less_than_its_constant():
 
 
 @pytest.mark.parametrize("schedule", CHECKS)
-def test_chains_have_the_law_of_the_recursion(schedule):
+def test_chains_have_the_moments_of_the_recursion(schedule):
     """30 z-scores, limit 4.5: by chance fails once in 5,000 seeds, and the seed is fixed."""
     record = check(4_000, schedule)
     assert sum(map(len, record["z"].values())) == 30
@@ -168,11 +168,11 @@ def test_chains_have_the_law_of_the_recursion(schedule):
     assert record["worst"] < record["limit"]
 
 
-def test_the_check_sees_a_wrong_law(monkeypatch):
+def test_the_check_sees_wrong_moments(monkeypatch):
     def with_more_noise(sizes, scale, mean, variance, noise):
-        return law_of_sgld(sizes, scale, mean, variance, 3 * noise)
+        return sgld_moments(sizes, scale, mean, variance, 3 * noise)
 
-    monkeypatch.setattr("paper.experiments.convergence.law_of_sgld", with_more_noise)
+    monkeypatch.setattr("paper.experiments.convergence.sgld_moments", with_more_noise)
     with pytest.raises(ValueError, match="simulated chains, constant: a z-score of"):
         check(1_000, "constant")
 

@@ -15,7 +15,7 @@ from paper.experiments import find_experiments, reproduce
 from paper.experiments.imagenet import METHODS, Imagenet
 from paper.pages import make_page
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHARED = Path(__file__).parents[4] / "shared" / "data"
 EXPERIMENT = Imagenet()
 RUN = """
 import sys, torch
@@ -46,7 +46,7 @@ def torchrun(out: Path, data: Path) -> dict:
     script = out.parent / "run.py"
     script.write_text(RUN)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     path = os.pathsep.join([str(root / "src"), str(root)])
     result = subprocess.run(
         [*launcher, "--nproc-per-node=2", str(script), str(out), str(data)],
@@ -82,7 +82,7 @@ def test_the_settings_of_the_paper():
     assert {schedule.steps for schedule in schedules.values()} == {1200}
     kept = [schedules[method].total_draws for method in METHODS]
     assert kept == [1, 3, 9, 9]
-    assert sum(param.numel() for param in config.make(1000, 0).parameters()) > 25e6
+    assert sum(param.numel() for param in config.network.make(1000).parameters()) > 25e6
 
 
 def test_alone(data, tmp_path):

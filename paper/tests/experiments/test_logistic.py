@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from csgmcmc.diagnostics import effective_sample_size
-from csgmcmc.samplers import SGHMC
-from csgmcmc.samplers.noise import Noise
+from csgmcmc.samplers import SGHMC, Noise
 from csgmcmc.schedules import Constant
 from csgmcmc.targets import LogisticRegression
 from paper.density import BLOCK

@@ -11,7 +11,7 @@ import pytest
 from paper.experiments import Config, Results, find_experiments, reproduce
 from paper.tests.experiments.tiny import Tiny, numbers_run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SQUARES = [f"square of {number}" for number in (1, 2, 3, 4)]
 
 
@@ -35,7 +35,7 @@ def test_the_file_holds_what_is_returned_and_how_it_was_made(tmp_path):
     assert results.config == {"seeds": 3, "numbers": [1, 2, 3, 4], "pause": 0.0}
     assert results.versions["torch"].startswith("2.")
     assert "cores" in results.machine
-    assert results.command == "csgmcmc reproduce tiny --preset paper --seeds 3"
+    assert results.command == "python -m paper run tiny --preset paper --seeds 3"
     seconds = [record["seconds"] for record in results.records.values()]
     assert results.seconds == pytest.approx(sum(seconds), abs=0.011)
     assert seconds[0] >= 0.2
@@ -133,7 +133,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
 @pytest.mark.parametrize("text", ["{", "[]", '{"some": "thing"}'])
 def test_a_file_of_something_else_is_refused(text, tmp_path):
     (tmp_path / "tiny.json").write_text(text)
-    with pytest.raises(ValueError, match="does not hold results of csgmcmc reproduce"):
+    with pytest.raises(ValueError, match="does not hold results of python -m paper run"):
         run_here(tmp_path)
     assert (tmp_path / "tiny.json").read_text() == text
 
@@ -191,20 +191,20 @@ def test_a_worker_that_fails_leaves_the_others_records(tmp_path):
 
 
 COMMAND = """
-import csgmcmc.cli
+import paper.__main__ as command
 from paper.tests.experiments.tiny import Tiny
-csgmcmc.cli.reproduce.find_experiments = lambda: {"tiny": Tiny()}
-csgmcmc.cli.app()
+command.find_experiments = lambda: {"tiny": Tiny()}
+command.app()
 """
 
 
 @pytest.fixture
 def command(tmp_path):
-    """A run of `csgmcmc reproduce` in a session of its own, whose jobs take a minute each."""
+    """A run of `python -m paper run` in a session of its own, whose jobs take a minute each."""
     processes = []
 
     def start():
-        arguments = ["reproduce", "tiny", "--preset", "slow", "--out", str(tmp_path)]
+        arguments = ["run", "tiny", "--preset", "slow", "--out", str(tmp_path)]
         arguments += ["--data", str(tmp_path), "--workers", "2"]
         processes.append(
             subprocess.Popen(
@@ -251,7 +251,7 @@ def test_an_interrupt_is_one_sentence_and_leaves_no_process(command):
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to all of them
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 130, output
-    assert output.strip() == "csgmcmc: stopped; the same command goes on where it was"
+    assert output.strip() == "paper: stopped; the same command continues it"
     assert wait_until_empty(process.pid)
 
 

@@ -11,18 +11,18 @@ from torch import nn
 from csgmcmc.draws import MemoryDraws
 from csgmcmc.posterior import Posterior
 from csgmcmc.samplers import SGLD
+from csgmcmc.schedules import Schedule
 from paper.experiments import find_experiments, reproduce
 from paper.experiments import uncertainty as module
-from paper.experiments.uncertainty import BY_NAME, Source, Uncertainty, UncertaintyDigits, load
+from paper.experiments.methods import BY_NAME, GAMMA, METHODS, Perceptron
+from paper.experiments.uncertainty import Source, Uncertainty, UncertaintyDigits, load
 from paper.experiments.uncertainty_methods import (
-    GAMMA,
-    METHODS,
     Batches,
     Fork,
-    Network,
+    Outcome,
     Plan,
     Points,
-    Run,
+    Walk,
     scores,
     shared_start,
 )
@@ -30,7 +30,14 @@ from paper.networks import mlp
 
 EXPERIMENT = Uncertainty()
 SMOKE = EXPERIMENT.presets["smoke"]
-TINY = Network((6, 5, 10), batch=4, momentum=0.5, weight_decay=1e-3)
+TINY = Perceptron((6, 5, 10), batch=4, weight_decay=1e-3)
+
+
+SGD = Plan(8, burn_in=6).run("SGD", lr=0.1, seed=0)
+
+
+def schedule_of(plan: Plan, method: str, epoch: int) -> Schedule:
+    return plan.run(method, lr=0.1, seed=0).schedule(epoch)
 
 
 def some_points(count: int = 22) -> Points:
@@ -46,7 +53,7 @@ def some_points(count: int = 22) -> Points:
 
 def test_all_methods_have_the_same_steps_and_samplers_the_same_draws():
     plan = Plan(epochs=56, burn_in=50)
-    found = {method.name: plan.schedule(method, 30) for method in METHODS}
+    found = {method.name: schedule_of(plan, method.name, 30) for method in METHODS}
     assert {schedule.steps for schedule in found.values()} == {56 * 30}
     assert {name: schedule.total_draws for name, schedule in found.items()} == {
         **dict.fromkeys(("SGD", "SGDM"), 1),
@@ -67,14 +74,14 @@ def test_every_preset_has_epochs_enough_for_its_draws(experiment, preset):
         (config.search_plan, size - held_out),
     ):
         for method in METHODS:
-            schedule = plan.schedule(method, data // config.network.batch)  # which checks it
+            schedule = schedule_of(plan, method.name, data // config.network.batch)
             if method.hot:
                 assert schedule.total_draws == plan.cycles * plan.draws_per_cycle
 
 
 @pytest.mark.parametrize(("epochs", "draws"), [(6, 12), (5, 12), (24, 12)])
 def test_traditional_samplers_decay_by_the_epoch_after_a_burn_in_without_noise(epochs, draws):
-    table = Plan(epochs=10 + epochs, burn_in=10).schedule(BY_NAME["SGLD"], 30).table()
+    table = schedule_of(Plan(epochs=10 + epochs, burn_in=10), "SGLD", 30).table()
     assert (table["lr_scale"][:300] == 1).all()
     assert (table["temperature_scale"] == np.repeat([0, 1], [300, 30 * epochs])).all()
     decay = np.repeat(np.arange(1, epochs + 1) ** -0.5005, 30)
@@ -95,8 +102,10 @@ def test_shared_steps_are_the_same_for_all_that_share_them_and_the_next_is_not()
     plan = Plan(epochs=8, burn_in=6)
     for cyclical in (True, False):
         names = ("Snapshot-SGD", "cSGLD") if cyclical else ("SGD", "SGLD")
-        tables = [plan.schedule(BY_NAME[name], 10).table() for name in names]
-        shared = plan.shared_steps(cyclical=cyclical, epoch=10)
+        runs = [plan.run(name, lr=0.1, seed=0) for name in names]
+        tables = [run.schedule(10).table() for run in runs]
+        shared = runs[0].shared_steps(10)
+        assert runs[1].shared_steps(10) == shared
         assert 0 < shared < 80
         one, other = (table["lr_scale"][:shared] for table in tables)
         assert (one == other).all()
@@ -126,14 +135,14 @@ def test_batches_are_permutations_that_the_seed_decides():
 @pytest.mark.parametrize("names", [("Snapshot-SGDM", "cSGHMC"), ("SGD", "SGLD")])
 def test_a_shared_start_gives_the_same_as_a_run_from_the_start(names):
     data, plan, lr = some_points(), Plan(epochs=8, burn_in=6, draws_per_cycle=2), 0.1
-    at = [(BY_NAME[names[0]], 0.0), (BY_NAME[names[1]], 1.0), (BY_NAME[names[1]], 0.01)]
-    fork = shared_start(BY_NAME[names[0]], TINY, plan, data, lr, seed=3)
-    runs = [fork.run(*each) for each in at]
-    assert [(run.method, run.temperature) for run in runs] == at
+    at = [(names[0], "0"), (names[1], "1"), (names[1], "0.01")]
+    fork = shared_start(plan.run(names[0], lr, seed=3), TINY, data)
+    runs = [fork.finish(plan.run(name, lr, seed=3, temperature=heat)) for name, heat in at]
+    assert [run.temperature for run in runs] == [0, 1, 0.01]
     for run in runs:
         batches = Batches(data, TINY.batch, 3)
-        schedule = plan.schedule(run.method, len(batches))
-        alone = TINY.start(run.method.sampler, lr, len(data.images), 3).copy(run.temperature)
+        schedule = run.run.schedule(len(batches))
+        alone = Walk.start(run.run, TINY, len(data.images)).copy(run.temperature)
         draws = alone.advance(schedule, batches, schedule.steps)
         assert len(draws) == len(run.posterior.draws) == schedule.total_draws
         for one, other in zip(draws, run.posterior.draws, strict=True):
@@ -149,7 +158,7 @@ def test_a_shared_start_gives_the_same_as_a_run_from_the_start(names):
 
 def test_a_loss_that_is_not_finite_stops_the_run():
     with pytest.raises(FloatingPointError, match="step"):
-        shared_start(BY_NAME["SGD"], TINY, Plan(40, burn_in=30), some_points(), 1e20, seed=0)
+        shared_start(Plan(40, burn_in=30).run("SGD", 1e20, seed=0), TINY, some_points())
 
 
 # Scores
@@ -172,7 +181,7 @@ def test_scores_of_known_predictions():
     test = Points(torch.zeros(20, 2), torch.arange(10).repeat(2))
     outside = torch.ones(30, 2)
     uniform = posterior_of([[0.0] * 10])
-    found = scores(Run(BY_NAME["SGD"], 0.0, uniform, 0.25), test, outside)
+    found = scores(Outcome(SGD, 0.0, uniform, 0.25), test, outside)
     for score in ("nll", "entropy_test", "entropy_outside"):
         assert found[score] == pytest.approx(math.log(10), abs=1e-4)
     assert found["below"] == [0, 0, 0]
@@ -183,7 +192,7 @@ def test_scores_of_known_predictions():
 
     # Two networks, each sure of another class: together the entropy is log 2 = 0.69.
     sure = posterior_of([[50.0, *[0.0] * 9], [0.0, 50.0, *[0.0] * 8]])
-    found = scores(Run(BY_NAME["cSGLD"], 0.1, sure, 0.0), test, outside)
+    found = scores(Outcome(SGD, 0.1, sure, 0.0), test, outside)
     assert found["entropy_outside"] == pytest.approx(math.log(2), abs=1e-4)
     assert found["below"] == [0, 0, 1]
     assert found["cdf"][math.ceil(100 * math.log(2) / math.log(10)) + 1] == 1
@@ -199,7 +208,7 @@ def test_a_network_that_knows_the_outside_has_auroc_one():
         layer.bias.zero_()
         layer.weight[0, 0] = 20
     draws.append(model, step=0)
-    run = Run(BY_NAME["SGD"], 0.0, Posterior(model, draws, progress=False), 0.0)
+    run = Outcome(SGD, 0.0, Posterior(model, draws, progress=False), 0.0)
     found = scores(run, Points(torch.ones(5, 2), torch.zeros(5).long()), torch.zeros(7, 2))
     assert (found["auroc"], found["error"]) == (1, 0)
 
@@ -271,14 +280,14 @@ def test_a_search_that_diverges_has_no_number():
 @pytest.fixture
 def diverging(monkeypatch):
     """SGD diverges after the start that it shares with SGLD."""
-    run = Fork.run
+    finish = Fork.finish
 
-    def fail(fork: Fork, method, temperature):
-        if method.name == "SGD":
+    def fail(fork: Fork, run):
+        if run.method == "SGD":
             raise FloatingPointError("the loss is not finite at step 7")
-        return run(fork, method, temperature)
+        return finish(fork, run)
 
-    monkeypatch.setattr(Fork, "run", fail)
+    monkeypatch.setattr(Fork, "finish", fail)
 
 
 def test_a_method_that_diverges_in_the_search_leaves_the_other_of_its_pair(diverging):

@@ -17,7 +17,7 @@ def make_results(**changes):
         "config": {"seeds": 2, "lrs": [0.1, 0.2], "note": NASTY},
         "versions": {"torch": "2.0"},
         "machine": "a machine",
-        "command": "csgmcmc reproduce nasty --preset smoke",
+        "command": "python -m paper run nasty --preset smoke",
         "seconds": 12.3,
         "finished": True,
         "records": {},

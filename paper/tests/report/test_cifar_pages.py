@@ -299,7 +299,8 @@ def test_imagenet():
             for method, error in errors.items()
         ]
 
-    config = {"network": "tiny", "size": 32, "epochs": 3, "cycles": 3, "batch": 8}
+    network = {"kind": "tiny", "batch": 8}
+    config = {"network": network, "size": 32, "epochs": 3, "cycles": 3}
     page = make_page(results("imagenet", records(0.25), **config))
     assert [claim.holds for claim in page.claims] == [True, True]
     rows = table_of(page, "Validation").rows

@@ -4,6 +4,7 @@ from rich.console import Console
 
 from paper.report import console as screen
 from paper.report.page import Claim, Grid, Page
+from paper.report.progress import JobsBar
 
 
 def show(thing, width=100):
@@ -28,7 +29,7 @@ def test_claims_and_tables_are_shown_as_they_are():
 
 def test_off_a_terminal_every_job_is_a_line():
     stream = io.StringIO()
-    with screen.JobsBar("name", Console(file=stream)) as bar:
+    with JobsBar("name", Console(file=stream)) as bar:
         bar.on_start("first [job]", 0, 2)
         bar.on_start("second", 0, 2)
         bar.on_job("second", 1, 2)
@@ -43,7 +44,7 @@ def test_off_a_terminal_every_job_is_a_line():
 def test_on_a_terminal_a_bar_tells_what_runs():
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, width=100)
-    with screen.JobsBar("name", console) as bar:
+    with JobsBar("name", console) as bar:
         bar.on_start("first [job]", 0, 2)
         bar.on_start("second", 0, 2)
         shown = show(bar._bar.get_renderable())

@@ -67,7 +67,7 @@ def test_contents_lead_to_the_experiment():
     text = markdown.render([make_chapter()], FIGURES)
     assert "](#nasty) | smoke | 1 of 3 (1 not judged) | 12.3 s |" in text
     assert '<a id="nasty"></a>' in text
-    assert "```bash\ncsgmcmc reproduce nasty --preset smoke\n```" in text
+    assert "```bash\npython -m paper run nasty --preset smoke\n```" in text
 
 
 def test_an_unfinished_run_is_said_to_be_so():

@@ -29,7 +29,7 @@ def cover(single, pooled, **others):
 
 
 def weigh(cycles, *total_variations, in_mode_mass=0.98):
-    schedule = {"cycles": cycles, "exploration": 0.7, "exploration_temperature": 10, "ramp": True}
+    schedule = {"cycles": cycles, "exploration": 0.7, "exploration_temperature": 10, "anneal": True}
     names = ("visits", "harmonic mean", "mass of regions")
     return {
         "settings": {"lr": 0.055, **schedule},

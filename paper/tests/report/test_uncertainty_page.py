@@ -10,7 +10,8 @@ import pytest
 
 from paper.experiments import find_experiments, reproduce
 from paper.pages import make_page
-from paper.pages.uncertainty import METHODS, difference
+from paper.pages.uncertainty import METHODS
+from paper.report.compare import difference
 from paper.report.page import Grid, Picture
 
 

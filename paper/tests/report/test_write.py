@@ -4,14 +4,19 @@ import pkgutil
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from paper import pages
 from paper.experiments import find_experiments, reproduce
-from paper.report.chapter import duration, read_chapters
+from paper.experiments.results import duration
+from paper.report.chapter import VERDICTS, read_chapters
+from paper.report.markdown import plain
 from paper.report.write import write_report
 from paper.tests.report.support import save
+
+COMMITTED = Path(__file__).parents[3] / "docs" / "results"
 
 
 @pytest.fixture
@@ -19,6 +24,23 @@ def folder(tmp_path):
     reproduce(find_experiments()["schedule"], "smoke", tmp_path)
     save(tmp_path, experiment="waiting", finished=False, records={"a": {}})
     return tmp_path
+
+
+def test_committed_results_of_other_versions_are_readable():
+    text = (COMMITTED / "README.md").read_text(encoding="utf-8")
+    chapters = read_chapters(COMMITTED)
+    assert len(chapters) == len(list(COMMITTED.glob("*.json"))) > 10
+    for chapter in chapters:
+        assert chapter.page
+        assert chapter.command.startswith(f"python -m paper run {chapter.name} ")
+        assert f"```bash\n{chapter.command}\n```" in text
+        for claim in chapter.page.claims:
+            assert table_row(claim) in text
+
+
+def table_row(claim):
+    cells = map(plain, (claim.text, claim.paper, claim.ours, VERDICTS[claim.holds]))
+    return f"| {' | '.join(cells)} |"
 
 
 def contents(folder):

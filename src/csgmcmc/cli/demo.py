@@ -28,23 +28,31 @@ def demo(
     seeds: Annotated[int, typer.Option(help="Digits: number of seeds, from --seed on.")] = 1,
 ) -> None:
     """The method in two minutes: 25 Gaussians, and a network on handwritten digits."""
-    try:  # here, because they need matplotlib, an extra, and scikit-learn's data sets
-        from csgmcmc.demo import DigitsDemo, show_digits  # noqa: PLC0415
-        from csgmcmc.demo.mixture import MixtureDemo, show_mixture  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise missing(error) from error
+    # Here, because it takes a second to import: --help needs none of it.
+    from csgmcmc.demo import (  # noqa: PLC0415
+        DigitsDemo,
+        MixtureDemo,
+        show_digits,
+        show_mixture,
+    )
+
     console = Console()
     torch.set_num_threads(1)  # the tensors are tiny: more threads only cost time
     try:
         shows = []  # arguments are checked before the first part runs
         if part is not Part.DIGITS:
             mixture = MixtureDemo(steps=steps, chains=chains, seed=seed)
-            out.mkdir(parents=True, exist_ok=True)
             shows.append(lambda: show_mixture(mixture, out, console))
         if part is not Part.MIXTURE:
             digits = DigitsDemo(steps=digits_steps, first_seed=seed, seeds=seeds)
             shows.append(lambda: show_digits(digits, console))
+        import matplotlib  # noqa: F401, PLC0415  (an extra, for the picture and for letters)
+
+        if part is not Part.DIGITS:
+            out.mkdir(parents=True, exist_ok=True)
         for show in shows:
             show()
+    except ModuleNotFoundError as error:
+        raise missing(error) from error
     except (ValueError, OSError) as error:
         raise fail(str(error)) from error

@@ -22,11 +22,11 @@ class Digits(NamedTuple):
     test: TensorDataset
 
 
-def digits() -> Digits:
+def load_digits() -> Digits:
     """Images of shape (1, 8, 8) with values from 0 to 1, and labels; always the same split."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415  (takes a second to import)
+    from sklearn import datasets  # noqa: PLC0415  (takes a second to import)
 
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = datasets.load_digits(return_X_y=True)
     images = torch.as_tensor(pixels, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
     # The data set is ordered by writer: shuffle, so that each part has all writers.
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
@@ -39,7 +39,7 @@ def _parts(images: Tensor, labels: Tensor) -> list[TensorDataset]:
     return [TensorDataset(*pair) for pair in pairs]
 
 
-def letters() -> Tensor:
+def load_letters() -> Tensor:
     """Images of shape (1, 8, 8) with values from 0 to 1, made as the digits were.
 
     Those are bitmaps of 32x32 pixels, of which the black ones are counted in squares of 4x4. Needs

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from csgmcmc.arguments import check_count
 from csgmcmc.chain import Chain, StepInfo
-from csgmcmc.demo.data import Digits, digits, letters
+from csgmcmc.demo.data import Digits, load_digits, load_letters
 from csgmcmc.diagnostics import accuracy, auroc, calibration_error, negative_log_likelihood
 from csgmcmc.errors import DivergedError
 from csgmcmc.posterior import ClassPredictive, Posterior
@@ -72,13 +72,16 @@ class DigitsDemo:
 
     @property
     def seed_numbers(self) -> range:
+        """The seeds to run."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
     @cached_property
     def data(self) -> Digits:
-        return digits()
+        """The digits, read once."""
+        return load_digits()
 
     def schedule(self, method: Method) -> Schedule:
+        """The schedule of a method."""
         return Cyclical(
             self.steps,
             cycles=method.cycles,
@@ -154,7 +157,7 @@ def sample(
 def score(demo: DigitsDemo, method: Method, seed: int, posterior: Posterior) -> DigitsScore:
     """Score the posterior predictive on the test data, and its entropy on letters."""
     tested = _predict(posterior, demo.data.test)
-    outside = posterior.predict(letters())
+    outside = posterior.predict(load_letters())
     probabilities, labels = tested.probs_numpy(), tested.labels_numpy()
     return DigitsScore(
         method=method.name,

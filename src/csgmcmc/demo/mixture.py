@@ -7,11 +7,10 @@ is the paper's step size.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +21,10 @@ from csgmcmc.diagnostics import mode_coverage
 from csgmcmc.samplers import SGLD
 from csgmcmc.schedules import Cyclical, Decreasing, Schedule
 from csgmcmc.targets import Mixture25
+
+if TYPE_CHECKING:  # an extra: settings are checked without it
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 START_WITHIN = 10.0
 RADIUS, MORE_THAN = 0.25, 100  # a mode is covered by more than 100 draws within 0.25 of it
@@ -57,6 +60,7 @@ class MixtureDemo:
 
     @property
     def methods(self) -> tuple[Method, Method]:
+        """SGLD and cSGLD, with the paper's step sizes."""
         return (
             Method("SGLD", 0.05, Decreasing(self.steps, gamma=0.55, every=1)),
             Method("cSGLD", 0.09, Cyclical(self.steps, 30, exploration=0.25, every=1)),
@@ -157,8 +161,10 @@ def table(rows: Iterable[tuple[str, str, Score]]) -> Table:
     return shown
 
 
-def picture(points: Mapping[str, Points], demo: MixtureDemo) -> Figure:
+def picture(points: Mapping[str, Points], demo: MixtureDemo) -> "Figure":
     """Densities of `points` by title, and below them the step sizes of the first fifth of a run."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     figure = Figure(figsize=(10, 6.2), layout="constrained")
     grid = figure.add_gridspec(2, len(points), height_ratios=[1.6, 1])
     for column, (title, draws) in enumerate(points.items()):
@@ -174,7 +180,7 @@ def picture(points: Mapping[str, Points], demo: MixtureDemo) -> Figure:
     return figure
 
 
-def _density(axes: Axes, title: str, draws: Points) -> None:
+def _density(axes: "Axes", title: str, draws: Points) -> None:
     counts, x_edges, y_edges = np.histogram2d(*draws.T, bins=160, range=[VIEW, VIEW])
     # The darkest shade is the 99.5th percentile of the filled cells, so that outliers hide nothing.
     top = np.percentile(counts[counts > 0], 99.5) if counts.any() else 1.0
@@ -182,7 +188,7 @@ def _density(axes: Axes, title: str, draws: Points) -> None:
     axes.set(title=title, aspect="equal", xticks=range(-4, 5, 2), yticks=range(-4, 5, 2))
 
 
-def _step_sizes(axes: Axes, method: Method, style: str) -> None:
+def _step_sizes(axes: "Axes", method: Method, style: str) -> None:
     ticks = method.schedule.table()
     for stage, colour in STAGE_COLOURS.items():
         here = ticks["stage"] == stage

@@ -12,6 +12,8 @@ from csgmcmc.posterior.predictive import (
     GaussianPredictive,
     Predictive,
 )
+from csgmcmc.posterior.regions import find_regions
+from csgmcmc.posterior.weights import harmonic_weights, mass_weights, stacking_weights
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.regions import find_regions

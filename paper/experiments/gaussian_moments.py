@@ -1,4 +1,4 @@
-"""The exact law of SGLD on a Gaussian, for any step sizes: no Monte Carlo.
+"""Exact moments of SGLD on a Gaussian, for any step sizes: no Monte Carlo.
 
 On U = theta^2 / (2 s^2), with a gradient that has independent noise of standard deviation sigma,
 
@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Law:
+class Moments:
     """One coordinate of the chain: mean and variance after each step.
 
     Attributes:
@@ -42,13 +42,13 @@ class Average:
     variance: float
 
 
-def law_of_sgld(
+def sgld_moments(
     step_sizes: Array, scale: float, mean: float, variance: float, noise: float = 0.0
-) -> Law:
-    """The law of a chain that starts from N(mean, variance); `noise` is sigma."""
+) -> Moments:
+    """Moments of a chain that starts from N(mean, variance); `noise` is sigma."""
     factors = 1 - step_sizes / scale**2
     added = 2 * step_sizes + (step_sizes * noise) ** 2
-    return Law(
+    return Moments(
         scale,
         factors,
         mean=recursion(factors, np.zeros_like(factors), mean),
@@ -66,34 +66,37 @@ def recursion(factors: Array, added: Array, start: float) -> Array:
     return np.array(values)
 
 
-def mean_of_squares(law: Law, weights: Array) -> float:
+def mean_of_squares(moments: Moments, weights: Array) -> float:
     """Expectation of the weighted average of theta_k^2."""
-    return float(weights @ (law.mean**2 + law.variance) / weights.sum())
+    return float(weights @ (moments.mean**2 + moments.variance) / weights.sum())
 
 
-def average_of_squares(law: Law, weights: Array) -> Average:
-    """Law of the weighted average of theta_k^2, in time that grows as the number of steps.
+def average_of_squares(moments: Moments, weights: Array) -> Average:
+    """Moments of the weighted average of theta_k^2, in time that grows as the number of steps.
 
     Cov(theta_i^2, theta_j^2) = 2 c_ij^2 + 4 m_i m_j c_ij, and for i < j the covariance c_ij is
     v_i times the factors after i up to j. So two running sums over i < j replace the double sum:
     of w_i c_ij^2 and of w_i m_i c_ij.
     """
     share = weights / weights.sum()
-    mean, variance, factors = law.mean, law.variance, law.factors
+    mean, variance, factors = moments.mean, moments.variance, moments.factors
     squares = recursion(factors**2, factors**2 * _before(share * variance**2), 0.0)
     products = recursion(factors, factors * _before(share * mean * variance), 0.0)
     own = 2 * variance**2 + 4 * mean**2 * variance
     total = share @ (share * own + 4 * squares + 8 * mean * products)
-    return Average(mean_of_squares(law, weights), float(total))
+    return Average(mean_of_squares(moments, weights), float(total))
 
 
-def distance(laws: Sequence[Law]) -> Array:
+def distance(coordinates: Sequence[Moments]) -> Array:
     """W2 to the target after each step; the coordinates of the chain are independent.
 
     Infinite or nan where the chain has gone past what float64 holds.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = [law.mean**2 + (np.sqrt(law.variance) - law.scale) ** 2 for law in laws]
+        squares = [
+            moments.mean**2 + (np.sqrt(moments.variance) - moments.scale) ** 2
+            for moments in coordinates
+        ]
         return np.sqrt(np.sum(squares, axis=0))
 
 

@@ -1,0 +1,1 @@
+"""The report: pages of results as Markdown, HTML and in a terminal."""

@@ -1,0 +1,145 @@
+"""The command `python -m paper`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import csgmcmc
+import paper.__main__ as command
+from paper.experiments import Results
+from paper.tests.experiments.tiny import Tiny
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments):
+    return CliRunner().invoke(command.app, list(arguments))
+
+
+WITHOUT_MATPLOTLIB = """
+import sys
+sys.modules["matplotlib"] = None
+from paper.__main__ import app
+for words in ("--help", "list", "run --help", "run schedule", "report ."):
+    try:
+        app(words.split())
+    except SystemExit as end:
+        print(words, "ends with", end.code)
+"""
+
+
+def test_help_and_list_need_no_plotting_package():
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MATPLOTLIB],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    ends = [line for line in result.stdout.splitlines() if "ends with" in line]
+    codes = {"--help": 0, "list": 0, "run --help": 0, "run schedule": 2, "report .": 2}
+    assert ends == [f"{words} ends with {code}" for words, code in codes.items()]
+    said = "paper: matplotlib is missing: pip install 'csgmcmc[plot]'"
+    assert result.stderr.splitlines() == [said] * 2
+
+
+def test_list():
+    result = run("list")
+    assert result.exit_code == 0, result.output
+    for words in ("schedule", "Figure 1", "paper, laptop, smoke"):
+        assert words in result.output
+
+
+def test_run_and_report(tmp_path):
+    arguments = ["run", "schedule", "--preset", "smoke", "--out", str(tmp_path)]
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    for words in ("schedule: 1/1", "Claims", "held", "Both schedules over all steps"):
+        assert words in result.output
+    assert str(tmp_path / "schedule.json") in result.output
+    assert "1/1" not in run(*arguments).output  # nothing is left to do
+    made = run("report", str(tmp_path))
+    assert made.exit_code == 0, made.output
+    for name in ("index.html", "README.md"):
+        assert str(tmp_path / name) in made.output
+        assert "5 of 5" in (tmp_path / name).read_text()
+
+
+def test_as_a_module(tmp_path):
+    arguments = ["run", "schedule", "--preset", "smoke", "--out", str(tmp_path)]
+    result = subprocess.run(
+        [sys.executable, "-m", "paper", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert result.returncode == 0, result.stderr
+    results = Results.load(tmp_path / "schedule.json")
+    assert results.finished
+    assert results.command == "python -m paper run schedule --preset smoke"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["shedule"], "there is no experiment 'shedule'. Choose one of"),
+        (["schedule", "--preset", "huge"], "no preset 'huge': choose one of paper, laptop, smoke"),
+        (["schedule", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["schedule", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["schedule", "--data", "nowhere"], "there is no folder nowhere, which --data names"),
+        (["schedule", "--config", "no.json"], "there is no file no.json, which --config names"),
+    ],
+)
+def test_bad_arguments_are_rejected_in_one_sentence(arguments, words, tmp_path):
+    result = run("run", *arguments, "--out", str(tmp_path / "out"))
+    assert result.exit_code == 2
+    assert words in result.output
+    assert len(result.output.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_other_settings_is_rejected(tmp_path):
+    arguments = ["run", "schedule", "--out", str(tmp_path)]
+    assert run(*arguments, "--preset", "smoke").exit_code == 0
+    result = run(*arguments, "--preset", "paper")
+    assert result.exit_code == 2
+    assert "other settings (cycles, steps)" in result.output
+
+
+def test_a_recipe_changes_settings(tmp_path):
+    recipe = tmp_path / "recipe.json"
+    csgmcmc.Recipe(cycles=10, exploration=0.5, lr=0.07).save(recipe)
+    arguments = ["run", "schedule", "--preset", "smoke", "--out", str(tmp_path / "out")]
+    result = run(*arguments, "--config", str(recipe))
+    assert result.exit_code == 0, result.output
+    assert "schedule has no settings for sampler, temperature" in result.output
+    config = Results.load(tmp_path / "out" / "schedule.json").config
+    assert (config["cycles"], config["exploration"], config["cyclical_lr"]) == (10, 0.5, 0.07)
+    recipe.write_text('{"beta": 0.5}')
+    result = run(*arguments, "--config", str(recipe))
+    assert result.exit_code == 2
+    assert "is a setting of schedule: seeds, steps, cycles" in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+def test_an_interrupted_experiment_says_how_to_continue(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "find_experiments", lambda: {"tiny": Tiny()})
+    (tmp_path / "do 3").write_text("interrupt")
+    arguments = ["--preset", "paper", "--data", str(tmp_path), "--out", str(tmp_path)]
+    result = run("run", "tiny", *arguments, "--workers", "1")
+    assert result.exit_code == 130
+    assert result.output.splitlines()[2:] == ["paper: stopped; the same command continues it"]
+    assert len(Results.load(tmp_path / "tiny.json").records) == 2
+
+
+def test_report_rejects_what_holds_no_results(tmp_path):
+    result = run("report", str(tmp_path / "missing"))
+    assert result.exit_code == 2
+    assert "there is no folder" in result.output
+    result = run("report", str(tmp_path))
+    assert result.exit_code == 2
+    assert "holds no results" in result.output
