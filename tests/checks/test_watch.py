@@ -101,7 +101,7 @@ def test_runs_that_are_as_asked_for_are_silent(options):
 
 def test_a_sampler_that_does_not_declare_its_noise_is_silent(monkeypatch):
     monkeypatch.setattr("csgmcmc.checks.noise.uncorrected_variance", lambda *_: None)
-    assert warned(make_chain(SGLD, temperature=1e-5)) == []
+    assert warned(make_chain(temperature=1e-5)) == []
 
 
 def test_plain_optimizers_and_densities_are_silent():
