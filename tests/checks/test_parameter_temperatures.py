@@ -506,6 +506,14 @@ def test_only_parameters_with_lr_and_temperature_are_reported():
     assert names({}, {"temperature": 0.0}) == ["first"]
 
 
+def test_a_sampler_that_does_not_declare_its_noise_is_rejected(monkeypatch):
+    targets = targets_around(5.0)
+    monkeypatch.setattr(SGLD, "injected_variance", lambda *_: None)
+    with pytest.raises(ValueError, match="SGLD does not declare its injected_variance"):
+        draws = list(posterior_draws(targets, ticks_of([0, 0])))
+        reports(Means(), draws, run_of(in_order(targets, 10)))
+
+
 def test_a_run_without_sampled_parameters_is_rejected():
     targets = targets_around(5.0)
     model = Means()

@@ -99,6 +99,11 @@ def test_runs_that_are_as_asked_for_are_silent(options):
     assert warned(make_chain(**options)) == []
 
 
+def test_a_sampler_that_does_not_declare_its_noise_is_silent(monkeypatch):
+    monkeypatch.setattr("csgmcmc.checks.noise.uncorrected_variance", lambda *_: None)
+    assert warned(make_chain(temperature=1e-5)) == []
+
+
 def test_plain_optimizers_and_densities_are_silent():
     model = nn.Linear(6, 3)
     loader = DataLoader(noisy_data(), 10)

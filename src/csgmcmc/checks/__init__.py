@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from csgmcmc.checks.run import StepperLike
 from csgmcmc.checks.watch import Watch
 from csgmcmc.lazy import lazy_attributes
 
@@ -19,7 +18,6 @@ __all__ = [
     "Check",
     "Evaluation",
     "ParameterReport",
-    "StepperLike",
     "TrainingRun",
     "Verdict",
     "Watch",

@@ -34,11 +34,11 @@ def noise_advice(ratio: float, temperature: float) -> str:
     )
 
 
-def uncorrected_variance(sampler: Sampler, group: Group, param: Tensor) -> Tensor | float:
+def uncorrected_variance(sampler: Sampler, group: Group, param: Tensor) -> Tensor | float | None:
     """Variance of the injected noise of a step, without the correction for minibatch noise.
 
     A sampler that knows the variance of the gradient injects less by that much; both together
-    should have the variance returned here.
+    should have the variance returned here. None if the sampler does not declare its noise.
     """
     if "gradient_variance" in group:
         group = {**group, "gradient_variance": 0.0}

@@ -268,7 +268,10 @@ def _noise(
 ) -> EffectiveNoise:
     """The noise of a step, as a mean over the sampling stages."""
     options = [options_at(group, tick) for tick in sampling]
-    injected = np.mean([_mean(uncorrected_variance(sampler, at, param)) for at in options])
+    variances = [uncorrected_variance(sampler, at, param) for at in options]
+    if any(variance is None for variance in variances):
+        raise ValueError(f"{type(sampler).__name__} does not declare its injected_variance")
+    injected = np.mean([_mean(variance) for variance in variances if variance is not None])
     squared_lr = np.mean([at["lr"] ** 2 for at in options])
     return effective_noise(injected, variance, float(squared_lr**0.5))
 

@@ -14,32 +14,26 @@ MOST_STEPS = 1000  # of a schedule that are evaluated
 
 @runtime_checkable
 class StepperLike(Protocol):
-    """What the checks need of a `Stepper`; anything with these attributes will do."""
+    """What the checks need of a `Stepper`; anything with these attributes will do.
+
+    Attributes:
+        model: the network, or a `Stack` of them.
+        sampler: over the model's parameters.
+        schedule: of the run.
+        batches_per_step: number of minibatches whose mean is the gradient of one step.
+        chain_id: number of the chain; of the first one, for a stack.
+    """
 
     @property
-    def model(self) -> nn.Module:
-        """The network, or a `Stack` of them."""
-        ...
-
+    def model(self) -> nn.Module: ...
     @property
-    def sampler(self) -> torch.optim.Optimizer:
-        """The sampler of the model's parameters."""
-        ...
-
+    def sampler(self) -> torch.optim.Optimizer: ...
     @property
-    def schedule(self) -> Schedule:
-        """The schedule of the run."""
-        ...
-
+    def schedule(self) -> Schedule: ...
     @property
-    def batches_per_step(self) -> float:
-        """Number of minibatches whose mean is the gradient of one step."""
-        ...
-
+    def batches_per_step(self) -> float: ...
     @property
-    def chain_id(self) -> int:
-        """Number of the chain; of the first one, for a stack."""
-        ...
+    def chain_id(self) -> int: ...
 
 
 def sampling_temperature(stepper: StepperLike) -> float:

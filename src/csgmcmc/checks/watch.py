@@ -215,6 +215,8 @@ class _NoiseWatch:
             change = (first[param] - 2 * second[param] + third[param]) * (group["lr"] * gain)
             minibatch += change.square().sum().item() / 6
             variance = noise.uncorrected_variance(self._sampler, group, param)
+            if variance is None:
+                return
             if isinstance(variance, Tensor):
                 injected += self._some(variance).sum().item()
             else:

@@ -24,7 +24,8 @@ from csgmcmc.progress import Bar
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from csgmcmc.checks import Check, StepperLike
+    from csgmcmc.checks import Check
+    from csgmcmc.checks.run import StepperLike
 
 Method = Literal["uniform", "harmonic", "stacking"]
 
