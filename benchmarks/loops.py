@@ -61,7 +61,7 @@ def by_hand(make: Callable[[], nn.Module], data: Batches, schedule: Cyclical) ->
             cross_entropy(model(inputs), labels).backward()
             sampler.step()
             if tick.collect:
-                draws.append(model, tick)
+                draws.append(model, step=tick.step, cycle=tick.cycle, stage=tick.stage)
 
     return work
 

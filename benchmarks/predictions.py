@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from timing import Case, report
 
-from csgmcmc import DrawStore, Posterior, Tick
+from csgmcmc import DrawStore, Posterior
 from paper.networks import mlp
 
 SMALL, MNIST = (64, 64, 10), (784, 400, 400, 10)
@@ -35,7 +35,7 @@ def make_store(folder: Path, sizes: tuple[int, ...], draws: int) -> DrawStore:
     torch.manual_seed(0)
     store = DrawStore(folder)
     for step in range(draws):
-        store.append(mlp(*sizes), Tick(step, 0, "sample", 1.0, 1.0, collect=True))
+        store.append(mlp(*sizes), step=step)
     store.close()
     return store
 

@@ -18,7 +18,7 @@ from rich.console import Console
 from timing import median_time
 from torch.nn.functional import cross_entropy
 
-from csgmcmc import SGHMC, SGLD, Cyclical, Posterior, Tick
+from csgmcmc import SGHMC, SGLD, Cyclical, Posterior
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.manifest import read_lines
 from csgmcmc.posterior.stacked_mlp import evaluate_perceptron
@@ -112,7 +112,7 @@ def opening(folder: Path) -> Parts:
     store = DrawStore(folder)
     for step in range(1000):
         tensors = {"w": torch.full((25_000,), float(step))}
-        store.append(tensors, Tick(step, 0, "sample", 1.0, 1.0, collect=True))
+        store.append(tensors, step=step)
     store.close()
     manifest = next((folder / "chains").glob("*.manifest"))
     return {

@@ -15,7 +15,7 @@ import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from csgmcmc import SGHMC, SGLD, Constant, MemoryDraws, Posterior, Tick
+from csgmcmc import SGHMC, SGLD, Constant, MemoryDraws, Posterior
 from csgmcmc.targets import Mixture25
 from paper.density import run_density
 from paper.networks import mlp
@@ -54,7 +54,7 @@ def prediction_with(draws: int) -> float:
     kept, inputs = MemoryDraws(), torch.randn(100, 784)
     model = mlp(784, 400, 400, 10)
     for step in range(draws):
-        kept.append(model, Tick(step, 0, "sample", 1.0, 1.0, collect=True))
+        kept.append(model, step=step)
     posterior = Posterior(model, kept)
     return seconds(lambda: posterior.predict(inputs), 3)
 

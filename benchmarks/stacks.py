@@ -33,7 +33,7 @@ def step_of(model: nn.Module, inputs: int, classes: int, batch: int) -> Callable
     sampler = SGHMC(model.parameters(), lr=1e-3, num_data=1000, seed=1)
     data: Any = [(torch.randn(batch, inputs), torch.randint(classes, (batch,)))]
     chain = Chain(model, cross_entropy, data, sampler, Constant(10**9), progress=False)
-    return lambda: chain._step(0)
+    return chain._step
 
 
 def compare(make: Callable[[], nn.Module], *sizes: int, name: str, repeats: int) -> list[Case]:

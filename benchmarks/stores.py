@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from timing import Case, report
 
-from csgmcmc import DrawStore, Tick
+from csgmcmc import DrawStore
 
 DRAWS = 1000
 
@@ -39,7 +39,7 @@ def append(folder: Path, tensors: dict[str, torch.Tensor]) -> Callable[[], None]
 
     def work() -> None:
         now = next(step)
-        store.append(tensors, Tick(now, 0, "sample", 1.0, 1.0, collect=True))
+        store.append(tensors, step=now)
         (folder / "store" / "draws" / f"0000-{now:09d}.safetensors").unlink()  # spare the disk
 
     return work
@@ -49,7 +49,7 @@ def many_draws(folder: Path, parameters: int) -> Path:
     store = DrawStore(folder)
     for step in range(DRAWS):
         tensors = {"w": torch.full((parameters,), float(step))}
-        store.append(tensors, Tick(step, 0, "sample", 1.0, 1.0, collect=True))
+        store.append(tensors, step=step)
     store.close()
     return folder
 

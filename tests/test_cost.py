@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from csgmcmc import SGHMC, SGLD, Chain, Constant, DrawStore, MemoryDraws, Posterior, Tick
+from csgmcmc import SGHMC, SGLD, Chain, Constant, DrawStore, MemoryDraws, Posterior
 from paper.networks import mlp
 
 
@@ -90,7 +90,7 @@ def test_a_chain_adds_one_look_at_the_loss_to_each_step():
 
 def make_draws(draws, count: int):
     for step in range(count):
-        draws.append(mlp(8, 6, 4), Tick(step, 0, "sample", 1.0, 1.0, collect=True))
+        draws.append(mlp(8, 6, 4), step=step)
     return draws
 
 

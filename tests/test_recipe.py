@@ -7,18 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.data import (
-    DataLoader,
-    DistributedSampler,
-    IterableDataset,
-    SubsetRandomSampler,
-    TensorDataset,
-    WeightedRandomSampler,
-)
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from csgmcmc import SGHMC, Recipe, stack
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.recipe import size_of
 
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())
 LOADER = DataLoader(DATA, batch_size=5)
@@ -39,7 +31,7 @@ recipes = st.sampled_from(sorted(OPTIONS)).flatmap(
         lr=st.floats(0, exclude_min=True, allow_infinity=False),
         temperature=sizes,
         weight_decay=sizes,
-        options=st.fixed_dictionaries({}, optional=OPTIONS[sampler]),
+        sampler_options=st.fixed_dictionaries({}, optional=OPTIONS[sampler]),
         epochs=st.one_of(counts, st.floats(0, exclude_min=True, allow_infinity=False)),
         cycles=counts,
         exploration=shares,
@@ -61,13 +53,15 @@ def test_what_was_saved_is_loaded(recipe):
 def test_absent_values_are_the_defaults(recipe, names):
     values = json.loads(recipe.to_json())
     if "sampler" in names:
-        names = names | {"options"}  # which are the sampler's
+        names = names | {"sampler_options"}  # which are the sampler's
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recipe.json"
-        path.write_text(json.dumps({name: values[name] for name in names if name != "options"}))
+        path.write_text(
+            json.dumps({name: values[name] for name in names if name != "sampler_options"})
+        )
         loaded = Recipe.load(path, defaults=Recipe(lr=0.7))
         for name, value in json.loads(loaded.to_json()).items():
-            if name == "options" or name not in names:
+            if name == "sampler_options" or name not in names:
                 assert value == json.loads(Recipe(lr=0.7).to_json())[name]
             else:
                 assert value == values[name]
@@ -81,6 +75,10 @@ def test_absent_values_are_the_defaults(recipe, names):
         ('{"beta": 1, "M": 4}', "has M, beta, which no recipe has: choose from sampler, lr"),
         ('{"lr": "0.1"}', "lr must be a number, got '0.1'"),
         ('{"cycles": 2.5}', "cycles must be a whole number, got 2.5"),
+        (
+            '{"samples_per_cycle": 3, "options": {}}',
+            "names of csgmcmc 0.1: options is now sampler_options, samples_per_cycle is now draws_",
+        ),
     ],
 )
 def test_a_file_of_something_else_is_refused(text, words, tmp_path):
@@ -98,12 +96,19 @@ def test_a_file_of_something_else_is_refused(text, words, tmp_path):
         ({"lr": 0}, "lr must be above 0, got 0"),
         ({"exploration": 1}, "exploration must be at least 0 and below 1, got 1"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"options": 3}, "options must be a dictionary, got 3"),
+        ({"sampler_options": 3}, "sampler_options must be a dictionary, got 3"),
         (
-            {"sampler": "SGLD", "options": {"momentum": 0.9}},
-            "options has momentum, which SGLD does not take there: choose from prior, foreach",
+            {"sampler": "SGLD", "sampler_options": {"momentum": 0.9}},
+            "has momentum, which SGLD does not take there: choose from prior, foreach",
         ),
-        ({"options": {"num_data": 5}}, "options has num_data, which SGHMC does not take there"),
+        (
+            {"sampler_options": {"chain_id": 1}},
+            "sampler_options has chain_id, which SGHMC does not take there",
+        ),
+        (
+            {"sampler_options": {"num_data": 5}},
+            "sampler_options has num_data, which SGHMC does not take there",
+        ),
     ],
 )
 def test_bad_values_are_refused_by_name(values, words):
@@ -112,17 +117,19 @@ def test_bad_values_are_refused_by_name(values, words):
 
 
 def test_what_is_no_json_is_not_saved(tmp_path):
-    recipe = Recipe(options={"prior": torch.distributions.Normal(0, 1)})
-    with pytest.raises(ValueError, match="options cannot be written as JSON"):
+    recipe = Recipe(sampler_options={"prior": torch.distributions.Normal(0, 1)})
+    with pytest.raises(ValueError, match="sampler_options cannot be written as JSON"):
         recipe.save(tmp_path / "recipe.json")
     assert not list(tmp_path.iterdir())
 
 
 def test_another_sampler_begins_without_options():
-    recipe = Recipe(options={"momentum": 0.5}, lr=0.3)
-    assert recipe.replace(lr=0.2).options == {"momentum": 0.5}
+    recipe = Recipe(sampler_options={"momentum": 0.5}, lr=0.3)
+    assert recipe.replace(lr=0.2).sampler_options == {"momentum": 0.5}
     assert recipe.replace(sampler="SGLD") == Recipe(sampler="SGLD", lr=0.3)
-    assert recipe.replace(sampler="PSGLD", options={"alpha": 0.9}).options == {"alpha": 0.9}
+    assert recipe.replace(sampler="PSGLD", sampler_options={"alpha": 0.9}).sampler_options == {
+        "alpha": 0.9
+    }
 
 
 @given(st.floats(1, 200), st.integers(1, 20), st.integers(1, 100))
@@ -136,7 +143,9 @@ def test_cycles_are_equally_long_and_the_epochs_are_kept(epochs, cycles, epoch):
 
 
 def test_a_chain_has_the_recipes_values():
-    recipe = Recipe(lr=0.2, temperature=0.5, weight_decay=0.1, options={"momentum": 0.7}, epochs=20)
+    recipe = Recipe(
+        lr=0.2, temperature=0.5, weight_decay=0.1, sampler_options={"momentum": 0.7}, epochs=20
+    )
     model = nn.Linear(3, 2)
     model.bias.requires_grad_(False)
     chain = recipe.make_chain(model, LOSS, LOADER, accumulate=2, clip=1.0, progress=False)
@@ -164,21 +173,11 @@ def test_chains_are_numbered_by_their_place():
     assert Recipe().make_chain(stacked, LOSS, LOADER, layout=here).chain_id == 8
 
 
-def test_n_is_what_an_epoch_goes_through():
-    assert size_of(LOADER) == 30
-    assert size_of(DataLoader(DATA, sampler=SubsetRandomSampler(range(20)))) == 20
-    assert size_of(DataLoader(DATA, sampler=DistributedSampler(DATA, 3, 0))) == 30
-    with pytest.raises(ValueError, match="has 50 of the 30 data of its set: give num_data"):
-        size_of(DataLoader(DATA, sampler=WeightedRandomSampler([1.0] * 30, 50)))
-    with pytest.raises(ValueError, match="size of the data set is not known: give num_data"):
-        size_of([DATA[:5]])
-
-
 class Endless(IterableDataset):
     def __iter__(self):
         yield DATA[0]
 
 
 def test_data_without_a_length_is_refused():
-    with pytest.raises(ValueError, match="the length of data is not known"):
+    with pytest.raises(ValueError, match="the length of the loader is not known"):
         Recipe().make_chain(nn.Linear(3, 2), LOSS, DataLoader(Endless()), num_data=30)

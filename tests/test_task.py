@@ -8,7 +8,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
 from csgmcmc import Recipe, Task, stack
-from csgmcmc.task import as_task, check_pairs, load_function, make_task, seeded, with_own_start
+from csgmcmc.randomness import seeded
+from csgmcmc.task import as_task, check_pairs, load_function, make_task, with_own_start
 
 LOSS = nn.functional.cross_entropy
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())
@@ -60,8 +61,11 @@ def test_what_is_no_task_is_refused(found, words):
     [
         ({"likelihood": "gauss"}, "likelihood must be one of 'categorical'"),
         ({"recipe": {"lr": 1}}, "recipe must be a csgmcmc.Recipe, got dict"),
-        ({"options": {"clipp": 1}}, "options of Chain, .* choose from device, accumulate, clip"),
-        ({"options": {"place": None}}, "options of Chain"),
+        (
+            {"chain_options": {"clipp": 1}},
+            "arguments of Chain, .* choose from device, accumulate, clip",
+        ),
+        ({"chain_options": {"layout": None}}, "arguments of Chain"),
     ],
 )
 def test_parts_of_a_task_are_checked_before_it_runs(options, words):
@@ -94,14 +98,14 @@ def test_seeds_leave_the_generators_as_they_were():
 
 def test_chains_have_the_same_data_and_starts_of_their_own():
     first = make_task(make, 3)
-    second = with_own_start(first, make, 3, chain=1)
-    assert with_own_start(first, make, 3, chain=0) is first
+    second = with_own_start(first, make, 3, chain_id=1)
+    assert with_own_start(first, make, 3, chain_id=0) is first
     assert second.data is first.data
     assert second.validation is first.validation
     ours, theirs = first.model.state_dict(), second.model.state_dict()
     assert torch.equal(ours["0.weight"], theirs["0.weight"])  # which is frozen
     assert not torch.equal(ours["1.weight"], theirs["1.weight"])
-    again = with_own_start(make_task(make, 3), make, 3, chain=1)
+    again = with_own_start(make_task(make, 3), make, 3, chain_id=1)
     assert torch.equal(weights(second), weights(again))
     # Another seed is another run, all through: its first chain is none of this one's.
     assert not torch.equal(weights(make_task(make, 4)), weights(second))
@@ -111,7 +115,7 @@ def test_a_model_that_is_not_made_anew_is_refused():
     model, loss, data, _ = make()
     first = make_task(lambda: (model, loss, data), 0)
     with pytest.raises(ValueError, match="the same weights when it was called again"):
-        with_own_start(first, lambda: (model, loss, data), 0, chain=1)
+        with_own_start(first, lambda: (model, loss, data), 0, chain_id=1)
 
 
 @pytest.fixture
@@ -141,13 +145,13 @@ def test_functions_are_found_by_module_and_by_file(folder):
         ("script", "'script' must be MODULE:FUNCTION, for example my_module:make_run"),
         (":make", "must be MODULE:FUNCTION"),
         ("script:", "must be MODULE:FUNCTION"),
-        ("nothing:make", "there is no module 'nothing' here"),
-        ("nothing.deep:make", r"there is no module 'nothing\.deep' here"),
+        ("nothing:make", "there is no module 'nothing' in this folder"),
+        ("nothing.deep:make", r"there is no module 'nothing\.deep' in this folder"),
         (".script:make", "there is no module"),
         ("nothing.py:make", "there is no file nothing.py"),
         ("script:nothing", "script has no function 'nothing'"),
         ("script:number", "script has no function 'number'"),
-        ("script:wants", "script:wants must take no arguments, but wants one, two"),
+        ("script:wants", "script:wants must take no arguments, but requires one, two"),
         ("random.py:make", "random.py has the name of another module, random"),
     ],
 )
@@ -171,7 +175,7 @@ def test_what_a_script_misses_is_its_own_error(folder):
         ([], "validation is empty"),
         ([torch.zeros(3)], "pairs of inputs and targets"),
         ([(torch.zeros(3), [1, 2, 3])], "pairs of inputs and targets"),
-        ([(torch.zeros(3, 2), torch.zeros(3))], "targets are not whole numbers"),
+        ([(torch.zeros(3, 2), torch.zeros(3))], "targets are not integers"),
     ],
 )
 def test_data_that_cannot_be_scored_are_refused(batches, words):

@@ -16,7 +16,7 @@ Values = Mapping[str, Any]
 
 # The methods and the seeds of an experiment are its own; and a step size without the name of a
 # method is that of the cyclical ones.
-NOT_SETTINGS = ("sampler", "seed", "options", "lr")
+NOT_SETTINGS = ("sampler", "seed", "sampler_options", "lr")
 # Runs that an experiment searches with are as long as they are for a reason.
 SEARCHES = ("search", "tuned")
 
@@ -65,9 +65,9 @@ def _offers(field: Field, current: Any, values: Values) -> list[tuple[str, Any]]
         return [(name, values[name])]
     if name == "draws_per_cycle" and "draws_per_cycle" in values:
         return [("draws_per_cycle", values["draws_per_cycle"])]
-    options = values.get("options")
+    options = values.get("sampler_options")
     if isinstance(options, Mapping) and name in options:
-        return [("options", options[name])]
+        return [("sampler_options", options[name])]
     if "lr" in values:
         sampler = str(values.get("sampler", ""))
         if name in ("lr_cyclical", "cyclical_lr", f"lr_{sampler.lower()}"):

@@ -161,7 +161,7 @@ class Walk:
             if not math.isfinite(self.losses[-1]):
                 raise FloatingPointError(f"the loss is not finite at step {step}")
             if tick.collect:
-                draws.append(self.model, tick)
+                draws.append(self.model, step=tick.step, cycle=tick.cycle, stage=tick.stage)
         self.step, self.losses = until, self.losses[-len(batches) :]
         return draws
 

@@ -1,11 +1,12 @@
 """The random state of everything but the sampler's noise: data order, augmentation, dropout.
 
 Those draw from the global generators of torch, numpy and Python, and from the generators of the
-data loader. A checkpoint holds the state of them all, so that a resumed run goes on exactly.
+data loader. A checkpoint holds the state of them all, so that a resumed run continues exactly.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ Generator = torch.Generator | np.random.Generator
 
 
 def check_generators(generators: Sequence[object]) -> None:
-    """Refuse what is no generator whose state can be saved."""
+    """Raise a `ValueError` for anything that is not a generator whose state can be saved."""
     for generator in generators:
         if not isinstance(generator, (torch.Generator, np.random.Generator)):
             raise ValueError(
@@ -49,6 +50,26 @@ def restore_random_state(state: dict[str, Any], generators: Sequence[Generator])
             generator.set_state(saved)
         else:
             generator.bit_generator.state = _with_arrays(saved)
+
+
+@contextmanager
+def preserved_random_state(generators: Sequence[Generator] = ()) -> Iterator[None]:
+    """Run the block, then set the global generators and `generators` back to their states."""
+    before = random_state(generators)
+    try:
+        yield
+    finally:
+        restore_random_state(before, generators)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators of torch, numpy and Python; restore their states afterwards."""
+    with preserved_random_state():
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002  (users' code draws from it)
+        random.seed(seed)
+        yield
 
 
 def _state_of(generator: Generator) -> Any:

@@ -1,9 +1,9 @@
-"""A method as plain values: what a file holds, a search chooses and a command takes.
+"""A method as plain values, which a JSON file can hold, a search can choose and a command can take.
 
     recipe = Recipe(lr=0.1, cycles=4, temperature=0.1, epochs=40)
     chain = recipe.make_chain(model, loss, loader, DrawStore("runs/mine"))
 
-Everything that decides the law is in it, but for the model, the loss and the data.
+Fixes everything that affects the stationary distribution except model, loss and data.
 """
 
 import json
@@ -14,44 +14,48 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from torch.utils.data import DistributedSampler, SubsetRandomSampler
 
 from csgmcmc.arguments import check_choice, check_count, check_number
 from csgmcmc.chain import Chain
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
+from csgmcmc.loaders import batches_of, size_of
 from csgmcmc.losses import Loss
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
 from csgmcmc.schedules import Cyclical
 from csgmcmc.stack import Stack
 
-# What a sampler is given by the recipe itself, or by the chain: not for `options`.
-GIVEN = ("params", "lr", "num_data", "temperature", "weight_decay", "seed", "generator", "chain")
+# Arguments of a sampler that the recipe itself sets, so that `sampler_options` cannot.
+RESERVED_SAMPLER_OPTIONS = (
+    *("params", "lr", "num_data", "temperature", "weight_decay", "seed", "generator", "chain_id"),
+)
+
+RENAMED_SINCE_0_1 = {"options": "sampler_options", "samples_per_cycle": "draws_per_cycle"}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which sampler, how hot, and how long: everything about a run but its model and data.
+    """The hyperparameters of a run: sampler, temperature, prior and cyclical schedule.
 
     Args:
         sampler: name of the sampler, e.g. "SGHMC".
         lr: step size at the start of each cycle, as for `torch.optim.SGD`.
         temperature: 1 samples the posterior, 0 optimises.
         weight_decay: Gaussian prior of precision N * weight_decay.
-        options: further options of the sampler, e.g. `{"momentum": 0.9}`.
-        epochs: how often the run sees the data; need not be whole.
-        cycles: M.
-        exploration: beta, the share of a cycle that explores.
+        sampler_options: further arguments of the sampler, e.g. `{"momentum": 0.9}`.
+        epochs: passes over the data; may be fractional.
+        cycles: number of cycles, M.
+        exploration: share of a cycle that explores, beta.
         draws_per_cycle: draws kept in each cycle.
-        seed: of the noise; None takes a new one.
+        seed: of the noise; None takes a random one.
     """
 
     sampler: str = "SGHMC"
     lr: float = 0.1
     temperature: float = 1.0
     weight_decay: float = 1e-4
-    options: Mapping[str, Any] = field(default_factory=dict)
+    sampler_options: Mapping[str, Any] = field(default_factory=dict)
     epochs: float = 40
     cycles: int = 4
     exploration: float = 0.8
@@ -62,7 +66,7 @@ class Recipe:
         known = samplers()
         check_choice("sampler", self.sampler, tuple(known))
         for name in ("lr", "temperature", "weight_decay", "epochs", "exploration"):
-            if isinstance(getattr(self, name), str):  # which float() would read
+            if isinstance(getattr(self, name), str):  # which float() would accept
                 raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
         check_number("lr", self.lr, above=0)
         check_number("temperature", self.temperature, at_least=0)
@@ -73,19 +77,20 @@ class Recipe:
         check_count("draws_per_cycle", self.draws_per_cycle, at_least=1)
         if self.seed is not None:
             check_count("seed", self.seed, at_least=0)
-        if not isinstance(self.options, Mapping):
-            raise ValueError(f"options must be a dictionary, got {self.options!r}")
-        object.__setattr__(self, "options", dict(self.options))  # one of its own
-        own = [name for name in signature(known[self.sampler]).parameters if name not in GIVEN]
-        others = [str(name) for name in self.options if name not in own]
-        if others:
+        if not isinstance(self.sampler_options, Mapping):
+            raise ValueError(f"sampler_options must be a dictionary, got {self.sampler_options!r}")
+        object.__setattr__(self, "sampler_options", dict(self.sampler_options))  # a copy
+        arguments = signature(known[self.sampler]).parameters
+        allowed = [name for name in arguments if name not in RESERVED_SAMPLER_OPTIONS]
+        unknown = [str(name) for name in self.sampler_options if name not in allowed]
+        if unknown:
             raise ValueError(
-                f"options has {', '.join(others)}, which {self.sampler} does not take there: "
-                f"choose from {', '.join(own)}"
+                f"sampler_options has {', '.join(unknown)}, which {self.sampler} does not take "
+                f"there: choose from {', '.join(allowed)}"
             )
 
     def make_sampler(self, params: Any, *, num_data: float, chain_id: int = 0) -> Sampler:
-        """The sampler over `params`; `num_data` is the N that the mean loss estimates."""
+        """The sampler over `params`; `num_data` is N, the number of data points."""
         kind: Any = samplers()[self.sampler]
         return kind(
             params,
@@ -95,11 +100,11 @@ class Recipe:
             weight_decay=self.weight_decay,
             seed=self.seed,
             chain_id=chain_id,
-            **self.options,
+            **self.sampler_options,
         )
 
     def make_schedule(self, epoch: int) -> Cyclical:
-        """The schedule, `epoch` being the steps of one epoch; cycles are equally long."""
+        """The schedule, with cycles of equal length; `epoch` is the number of steps in an epoch."""
         check_count("epoch", epoch, at_least=1)
         length = max(1, round(self.epochs * epoch / self.cycles))
         return Cyclical(
@@ -118,37 +123,44 @@ class Recipe:
         *,
         num_data: float | None = None,
         accumulate: int = 1,
-        **options: Any,
+        **chain_options: Any,
     ) -> Chain:
-        """A chain that is run by `chain.run()`.
+        """A chain, to be run by `chain.run()`.
 
-        `num_data` is by default the length of the data set of the loader; `options` are those of
-        `Chain`.
+        Args:
+            model: the network, or a `Stack`.
+            loss: mean negative log-likelihood, as `Chain` takes it.
+            data: loader of the training data; it must have a length.
+            draws: where draws are kept; in memory by default.
+            num_data: N; by default the length of the loader's data set.
+            accumulate: batches per step.
+            chain_options: further arguments of `Chain`, e.g. `clip=1.0`.
         """
         check_count("accumulate", accumulate, at_least=1)
-        layout = options.get("layout") or ProcessLayout()
+        layout = chain_options.get("layout") or ProcessLayout()
         sampler = self.make_sampler(
             [param for param in model.parameters() if param.requires_grad],
             num_data=size_of(data) if num_data is None else num_data,
             chain_id=layout.chain_id * (model.chains if isinstance(model, Stack) else 1),
         )
         schedule = self.make_schedule(max(1, batches_of(data) // accumulate))
-        return Chain(model, loss, data, sampler, schedule, draws, accumulate=accumulate, **options)
+        parts = (model, loss, data, sampler, schedule, draws)
+        return Chain(*parts, accumulate=accumulate, **chain_options)
 
     def to_json(self) -> str:
         """All values as one JSON object."""
         try:
             return json.dumps(asdict(self), indent=1, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"options cannot be written as JSON: {error}") from error
+            raise ValueError(f"sampler_options cannot be written as JSON: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
+        """Write all values as JSON."""
         Path(path).write_text(self.to_json() + "\n")
 
     @classmethod
     def load(cls, path: str | Path, defaults: "Recipe | None" = None) -> "Recipe":
-        """Read what `save` has written; values that are absent are those of `defaults`."""
+        """Read a file of `save`; values that are not in it are taken from `defaults`."""
         found = read_values(path)
         known = [each.name for each in fields(cls)]
         unknown = sorted(set(found) - set(known))
@@ -163,48 +175,21 @@ class Recipe:
             raise ValueError(f"{path}: {error}") from error
 
     def replace(self, **values: Any) -> "Recipe":
-        """The same recipe with other values; another sampler begins without options."""
+        """The same recipe with other values; another sampler starts without sampler_options."""
         if values.get("sampler", self.sampler) != self.sampler:
-            values = {"options": {}, **values}
+            values = {"sampler_options": {}, **values}
         return replace(self, **values)
 
 
 def read_values(path: str | Path) -> dict[str, Any]:
-    """The names and values of a file that holds one JSON object."""
+    """The names and values of a recipe in a JSON file."""
     try:
         found = json.loads(Path(path).read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds no recipe: it must be one JSON object")
+    renamed = [f"{old} is now {new}" for old, new in RENAMED_SINCE_0_1.items() if old in found]
+    if renamed:
+        raise ValueError(f"{path} has names of csgmcmc 0.1: {', '.join(renamed)}")
     return found
-
-
-def size_of(data: Any) -> int:
-    """N of a loader: the length of its data set, or of the part that it goes through."""
-    sampler = getattr(data, "sampler", None)
-    try:
-        size = len(data.dataset)
-        seen = size if sampler is None or isinstance(sampler, DistributedSampler) else len(sampler)
-    except (AttributeError, TypeError) as error:
-        raise ValueError(
-            "the size of the data set is not known: give num_data, the number of data points that "
-            "the mean loss is over"
-        ) from error
-    if seen != size and not isinstance(sampler, SubsetRandomSampler):
-        raise ValueError(
-            f"an epoch of the loader has {seen} of the {size} data of its set: give num_data, the "
-            "number of data points that the mean loss is over"
-        )
-    return seen
-
-
-def batches_of(data: Any) -> int:
-    """Batches in an epoch of a loader."""
-    try:
-        return len(data)
-    except TypeError as error:
-        raise ValueError(
-            "the length of data is not known, and a recipe counts in epochs: give a loader with a "
-            "length, or make the schedule yourself"
-        ) from error

@@ -1,39 +1,39 @@
-"""What a user's own script brings to the commands: a model, a loss and data.
+"""The task that a user's script gives to the commands: a model, a loss and data.
 
     def make_run():
         return model, loss, train_loader
 
-`csgmcmc run my_module:make_run` and `csgmcmc tune my_module:make_run` take it from there.
+`csgmcmc run my_module:make_run` samples it, `csgmcmc tune` searches for a recipe.
 """
 
 import importlib
-import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from csgmcmc.chain import Chain
+from csgmcmc.loaders import batches_of, size_of
 from csgmcmc.losses import Loss
 from csgmcmc.posterior import Categorical, Likelihood
 from csgmcmc.posterior.likelihoods import as_likelihood
-from csgmcmc.randomness import random_state, restore_random_state
+from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe
 from csgmcmc.stack import Stack
 
-# Options of `Chain` that are not the script's to give: the task's own fields, and what commands do.
-TAKEN = ("model", "loss", "data", "sampler", "schedule", "draws", "chain_id", "layout")
+# Arguments of `Chain` that come from the task's other fields or from the command.
+RESERVED_CHAIN_OPTIONS = (
+    *("model", "loss", "data", "sampler", "schedule", "draws", "chain_id", "layout"),
+)
 
-APART = 1000
-"""Seeds of the chains of one run are so far apart, so that those of the next seed are others."""
+CHAIN_SEED_OFFSET = 1000
+"""Seed offset between chains, so that runs with adjacent seeds do not overlap."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +41,14 @@ class Task:
     """What to sample.
 
     Args:
-        model: the network, newly made.
+        model: the network, freshly initialised.
         loss: mean negative log-likelihood, as `Chain` takes it.
         data: loader of the training data.
         validation: loader of held-out data, for scores and for tuning.
         likelihood: what the outputs mean, as `Posterior` takes it.
         num_data: N; by default the length of the data set of `data`.
-        recipe: the method; by default that of `Recipe()`.
-        options: further options of `Chain`, e.g. `{"clip": 1.0}`.
+        recipe: the hyperparameters; by default `Recipe()`.
+        chain_options: further arguments of `Chain`, e.g. `{"clip": 1.0}`.
     """
 
     model: nn.Module
@@ -58,12 +58,12 @@ class Task:
     likelihood: str | Likelihood = "categorical"
     num_data: float | None = None
     recipe: Recipe = field(default_factory=Recipe)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    chain_options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.model, Stack):
             raise ValueError(
-                "model must be a single network, not a stack: chains are counted apart"
+                "model must be a single network, not a stack: the command makes the chains"
             )
         if not isinstance(self.model, nn.Module):
             raise ValueError(f"model must be a torch.nn.Module, got {type(self.model).__name__}")
@@ -75,15 +75,27 @@ class Task:
             raise ValueError(
                 f"validation must be a loader or None, got {type(self.validation).__name__}"
             )
-        as_likelihood(self.likelihood)  # now, not when the run is done
+        as_likelihood(self.likelihood)  # fail now, not at the end of the run
         if not isinstance(self.recipe, Recipe):
             raise ValueError(f"recipe must be a csgmcmc.Recipe, got {type(self.recipe).__name__}")
-        known = [name for name in signature(Chain).parameters if name not in TAKEN]
-        if not isinstance(self.options, Mapping) or not self.options.keys() <= set(known):
+        arguments = signature(Chain).parameters
+        allowed = [name for name in arguments if name not in RESERVED_CHAIN_OPTIONS]
+        options = self.chain_options
+        if not isinstance(options, Mapping) or not options.keys() <= set(allowed):
             raise ValueError(
-                f"options must be a dictionary of options of Chain, got {self.options!r}: choose "
-                f"from {', '.join(known)}"
+                f"chain_options must be a dictionary of arguments of Chain, got {options!r}: "
+                f"choose from {', '.join(allowed)}"
             )
+
+    @property
+    def size(self) -> float:
+        """N: `num_data`, or the length of the data set of `data`."""
+        return size_of(self.data) if self.num_data is None else self.num_data
+
+    def steps_per_epoch(self, replicas: int = 1) -> int:
+        """Steps of an epoch, where `replicas` processes divide its batches among them."""
+        batches = batches_of(self.data) // replicas
+        return max(1, batches // self.chain_options.get("accumulate", 1))
 
 
 MakeTask = Callable[[], Any]
@@ -91,7 +103,7 @@ MakeTask = Callable[[], Any]
 
 
 def as_task(found: Any) -> Task:
-    """What a user's function has returned, as a `Task`."""
+    """The `Task` that a user's function has returned, in any of its forms."""
     if isinstance(found, Task):
         return found
     if isinstance(found, tuple) and 3 <= len(found) <= 4:
@@ -109,62 +121,55 @@ def as_task(found: Any) -> Task:
         return Task(**found)
     what = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
     raise ValueError(
-        "the function must return (model, loss, data), with validation data as a fourth if there "
-        f"are any, a dictionary, or a csgmcmc.Task; it returned {what}"
+        "the function must return (model, loss, data) or (model, loss, data, validation), a "
+        f"dictionary, or a csgmcmc.Task; it returned {what}"
     )
 
 
 def make_task(make: MakeTask, seed: int) -> Task:
-    """What a user's function returns when the global generators are seeded."""
+    """Call a user's function with the global generators seeded."""
     with seeded(seed):
         return as_task(make())
 
 
-def with_own_start(task: Task, make: MakeTask, seed: int, chain: int) -> Task:
-    """The task of one of several chains: the same data, another start.
-
-    The function is called again, seeded for the chain, and of what it returns only the model and
-    the loss are taken. So a split that it makes at random is the same for all chains, and what one
-    of them holds out no other trains on. Weights that are frozen are those of `task`, too.
-
-    Args:
-        task: that of the first chain.
-        make: the function that it is from.
-        seed: of the run.
-        chain: number of the chain.
-    """
-    if chain == 0:
-        return task
-    other = make_task(make, seed + APART * chain)
+def with_new_model(task: Task, make: MakeTask, seed: int) -> Task:
+    """The same data, with the model and the loss of another, seeded call of `make`."""
+    other = make_task(make, seed)
     trained = {id(param) for param in task.model.parameters() if param.requires_grad}
     if any(id(param) in trained for param in other.model.parameters()):
         raise ValueError(
             "the function returned the same weights when it was called again: make the model "
-            "inside of it, so that each chain has a start of its own"
+            "inside the function, so that each chain or trial starts from its own weights"
         )
+    return replace(task, model=other.model, loss=other.loss)
+
+
+def with_own_start(task: Task, make: MakeTask, seed: int, chain_id: int) -> Task:
+    """The task of one of several chains: the same data, other initial weights.
+
+    The function is called again with the chain's seed, and only the model and the loss of what it
+    returns are used. So a random split is the same for all chains: none trains on what another
+    holds out. Frozen weights are those of `task`.
+
+    Args:
+        task: that of chain 0.
+        make: the function that returned it.
+        seed: of the run.
+        chain_id: number of the chain.
+    """
+    if chain_id == 0:
+        return task
+    other = with_new_model(task, make, seed + CHAIN_SEED_OFFSET * chain_id)
     frozen = {name: p for name, p in task.model.named_parameters() if not p.requires_grad}
     with torch.no_grad():
         for name, param in other.model.named_parameters():
             if name in frozen:
                 param.copy_(frozen[name])
-    return replace(task, model=other.model, loss=other.loss)
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators of torch, numpy and Python; afterwards they are as before."""
-    before = random_state([])
-    try:
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002  (users' code draws from it)
-        random.seed(seed)
-        yield
-    finally:
-        restore_random_state(before, [])
+    return other
 
 
 def check_pairs(batches: list[Any], likelihood: str | Likelihood) -> list[Any]:
-    """The batches of validation data, if they can be scored."""
+    """Return the batches of validation data, or raise if they cannot be scored."""
     if not batches:
         raise ValueError("validation is empty: it gives no batch")
     for batch in batches:
@@ -175,7 +180,7 @@ def check_pairs(batches: list[Any], likelihood: str | Likelihood) -> list[Any]:
             )
         if isinstance(as_likelihood(likelihood), Categorical) and batch[1].is_floating_point():
             raise ValueError(
-                "targets are not whole numbers, so they are no classes: give the task a "
+                "targets are not integers, so they are not classes: give the task a "
                 "likelihood, for example csgmcmc.posterior.Gaussian(variance=0.1)"
             )
     return batches
@@ -184,7 +189,7 @@ def check_pairs(batches: list[Any], likelihood: str | Likelihood) -> list[Any]:
 def load_function(address: str) -> MakeTask:
     """The function at "module:function" or "path/to/file.py:function".
 
-    A module may be a file of the current folder; beside a file, others can be imported.
+    Modules are also looked for in the current folder, and a file may import others beside it.
     """
     module_name, _, name = address.rpartition(":")
     if not module_name or not name:
@@ -199,7 +204,7 @@ def load_function(address: str) -> MakeTask:
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     if required:
-        raise ValueError(f"{address} must take no arguments, but wants {', '.join(required)}")
+        raise ValueError(f"{address} must take no arguments, but requires {', '.join(required)}")
     return function
 
 
@@ -219,12 +224,12 @@ def _load(name: str, folder: Path | None = None) -> ModuleType:
     home = str(folder or Path.cwd())
     if home not in sys.path:
         sys.path.insert(0, home)
-    absent = f"there is no module {name!r} here or among what is installed"
+    absent = f"there is no module {name!r} in this folder or installed"
     if name.startswith("."):
         raise ValueError(absent)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there; something that it imports is not
+            raise  # the module exists; something that it imports does not
         raise ValueError(absent) from error

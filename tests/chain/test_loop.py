@@ -223,7 +223,7 @@ def test_nothing_to_train_is_refused():
 
 def test_two_runs_of_one_chain_at_once_are_refused(tmp_path):
     store = DrawStore(tmp_path)
-    store.claim(0)
+    store.lock_chain(0)
     with pytest.raises(LockedError):
         make_chain(tmp_path).run()
 

@@ -16,7 +16,7 @@ from csgmcmc import DrawStore, Recipe, cli
 from csgmcmc.cli import app
 from tests.cli.scripts import CLASSES, REGRESSION
 
-SHORT = ["--epochs", "6", "--cycles", "2", "--draws", "2"]  # 24 steps a chain
+SHORT = ["--epochs", "6", "--cycles", "2", "--draws-per-cycle", "2"]  # 24 steps a chain
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_options_go_before_the_file_and_that_before_the_script(folder):
     assert result.exit_code == 0, result.output
     made = Recipe.load("a/recipe.json")
     assert made == Recipe(lr=0.2, cycles=1, epochs=6, draws_per_cycle=1, exploration=0.5, seed=5)
-    assert "no scores: the script gives no validation data" in result.output
+    assert "no scores: the script returns no validation data" in result.output
     # The recipe that was kept repeats the run, from any folder.
     again = run("mine:with_recipe", "--config", "a/recipe.json", "--out", "b")
     assert again.exit_code == 0, again.output
@@ -105,7 +105,7 @@ PROGRAM = [sys.executable, "-c", "from csgmcmc.cli import app; app()", "run"]
 
 
 # Ctrl-C may come between the file of a draw and its line in the manifest.
-@pytest.mark.filterwarnings("ignore:.*not in a manifest, ignored:csgmcmc.draws.StoreWarning")
+@pytest.mark.filterwarnings("ignore:.*not in a manifest, ignored:csgmcmc.errors.StoreWarning")
 def test_a_run_that_was_stopped_by_ctrl_c_goes_on_exactly(two_chains, folder):
     arguments = ["mine:make_run", *SHORT, "--chains", "2", "--out", "out"]
     (folder / "slow").touch()
@@ -125,7 +125,7 @@ def test_a_run_that_was_stopped_by_ctrl_c_goes_on_exactly(two_chains, folder):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 130, output
-    assert output.splitlines()[-1] == "csgmcmc: stopped; the same command goes on where it was"
+    assert output.splitlines()[-1] == "csgmcmc: stopped; the same command resumes the run"
     assert "Traceback" not in output
     assert 4 < len(DrawStore("out")) < 8
     (folder / "slow").unlink()
@@ -174,7 +174,7 @@ def test_numbers_are_scored_by_their_error():
         assert words in result.output
     forgotten = run("numbers_:forgotten", "--out", "other", "--lr", "0.01")
     assert forgotten.exit_code == 0, forgotten.output
-    assert "no scores: targets are not whole numbers" in forgotten.output
+    assert "no scores: targets are not integers" in forgotten.output
     assert len(DrawStore("other")) == 12
 
 
@@ -189,13 +189,13 @@ def test_a_report_can_be_left_out_and_made_later():
     ("arguments", "words"),
     [
         (["mine"], "'mine' must be MODULE:FUNCTION"),
-        (["nothing:make_run"], "there is no module 'nothing' here"),
+        (["nothing:make_run"], "there is no module 'nothing' in this folder"),
         (["nothing.py:make_run"], "there is no file nothing.py"),
         (["mine:nothing"], "mine has no function 'nothing'"),
-        (["mine:wants"], "mine:wants must take no arguments, but wants something"),
+        (["mine:wants"], "mine:wants must take no arguments, but requires something"),
         (["mine:not_a_task"], "the function must return (model, loss, data)"),
         (["mine:no_module"], "model must be a torch.nn.Module, got str"),
-        (["mine:same_model", "--chains", "2", *SHORT], "make the model inside of it"),
+        (["mine:same_model", "--chains", "2", *SHORT], "make the model inside the function"),
         (["mine:make_run", "--chains", "0"], "chains must be at least 1, got 0"),
         (["mine:make_run", "--lr", "-1"], "lr must be above 0, got -1.0"),
         (["mine:make_run", "--sampler", "SGD"], "sampler must be one of 'PSGLD', 'SGHMC'"),
@@ -239,13 +239,13 @@ def test_a_folder_of_another_run_is_left_alone(folder):
     for arguments, words in [
         (["mine:make_run", *SHORT, "--lr", "0.2"], "other settings (lr was 0.1 and is 0.2 now)"),
         (["mine:make_run", *SHORT, "--no-resume"], "runs/mine holds a run already"),
-        (["mine:frozen", *SHORT], "runs/mine holds a run of mine:make_run: take another --out"),
+        (["mine:frozen", *SHORT], "runs/mine holds a run of mine:make_run: use another --out"),
     ]:
         result = run(*arguments)
         assert result.exit_code == 2
         assert words in result.output
     (folder / "runs/mine/recipe.json").unlink()
-    assert "that csgmcmc run has not made" in run("mine:make_run", *SHORT).output
+    assert "that are not from csgmcmc run" in run("mine:make_run", *SHORT).output
     assert len(DrawStore("runs/mine")) == 4
 
 
@@ -267,6 +267,15 @@ def test_a_warning_is_one_line():
     assert "Warning" not in result.output
 
 
+def test_a_folder_of_version_0_1_is_named(folder):
+    (folder / "old").mkdir()
+    (folder / "old/recipe.json").write_text('{"lr": 0.1, "options": {}, "samples_per_cycle": 3}')
+    for arguments in (["--out", "old"], ["--config", "old/recipe.json"]):
+        result = run("mine:make_run", *arguments)
+        assert result.exit_code == 2
+        assert "old/recipe.json has names of csgmcmc 0.1: options is now" in result.output
+
+
 def test_a_script_that_has_changed_does_not_go_on(folder):
     (folder / "stop").write_text("15")
     assert run("mine:make_run", *SHORT).exit_code == 130
@@ -274,7 +283,7 @@ def test_a_script_that_has_changed_does_not_go_on(folder):
     result = run("mine:make_run", *SHORT)
     assert result.exit_code == 2
     assert "cannot resume: model.0.weight was (8, 4)" in result.output
-    assert "take another --out, or delete runs/mine" in result.output
+    assert "use another --out, or delete runs/mine" in result.output
 
 
 def test_report_says_what_it_wants_of_a_store(folder):

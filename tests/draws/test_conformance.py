@@ -1,5 +1,7 @@
 """Every kind of draws, discovered, keeps the same promises."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -8,14 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from csgmcmc import Tick
-from csgmcmc.draws import Draws, DrawStore, discover
+from csgmcmc.draws import Draws, DrawStore, MemoryDraws, discover
 from csgmcmc.errors import DrawConflictError
 from tests.support import small_model
-
-
-def tick(step=0, cycle=0):
-    return Tick(step, cycle, "sample", lr_scale=0.5, temperature_scale=1.0, collect=True)
 
 
 @pytest.fixture(params=list(discover().values()), ids=list(discover()))
@@ -39,7 +36,7 @@ def model_with_everything():
 def test_it_gives_back_what_was_kept(draws):
     model = model_with_everything()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    draws.append(model, tick(step=7, cycle=2), chain_id=3, log_likelihood=-12.5)
+    draws.append(model, step=7, cycle=2, chain_id=3, log_likelihood=-12.5)
     with torch.no_grad():
         for param in model.parameters():
             param.zero_()
@@ -57,30 +54,30 @@ def test_it_gives_back_what_was_kept(draws):
 
 def test_order_is_by_chain_and_step_and_it_is_a_sequence(draws):
     for chain, step in [(1, 5), (0, 9), (1, 2), (0, 4)]:
-        draws.append({"w": torch.tensor([chain, step])}, tick(step), chain_id=chain)
+        draws.append({"w": torch.tensor([chain, step])}, step=step, chain_id=chain)
     assert [(draw.chain_id, draw.step) for draw in draws] == [(0, 4), (0, 9), (1, 2), (1, 5)]
     assert len(draws) == 4
     assert draws[-1].step == 5
     assert [draw.step for draw in draws[1:3]] == [9, 2]
     assert [draw.step for draw in draws.of_chain(1)] == [2, 5]
-    assert draws.chains == [0, 1]
+    assert draws.chain_ids == [0, 1]
     assert draws[2].tensors()["w"].tolist() == [1, 2]
 
 
 def test_the_same_draw_again_changes_nothing_and_another_is_refused(draws):
-    draws.append({"w": torch.ones(3)}, tick(4))
-    draws.append({"w": torch.ones(3)}, tick(4))
+    draws.append({"w": torch.ones(3)}, step=4)
+    draws.append({"w": torch.ones(3)}, step=4)
     assert len(draws) == 1
-    with pytest.raises(DrawConflictError, match="chain 0 already has another draw at step 4"):
-        draws.append({"w": torch.zeros(3)}, tick(4))
+    with pytest.raises(DrawConflictError, match="chain 0 already has a different draw at step 4"):
+        draws.append({"w": torch.zeros(3)}, step=4)
     with pytest.raises(DrawConflictError):
-        draws.append({"w": torch.ones(3), "more": torch.ones(1)}, tick(4))
+        draws.append({"w": torch.ones(3), "more": torch.ones(1)}, step=4)
     assert draws[0].tensors()["w"].tolist() == [1, 1, 1]
 
 
 def test_a_log_likelihood_can_be_given_later(draws):
-    draws.append({"w": torch.ones(3)}, tick(4), log_likelihood=-1.0)
-    draws.append({"w": torch.zeros(3)}, tick(6))
+    draws.append({"w": torch.ones(3)}, step=4, log_likelihood=-1.0)
+    draws.append({"w": torch.zeros(3)}, step=6)
     kept = list(draws)
     draws.set_log_likelihood(kept[0], -1e4 - 1 / 3)
     draws.set_log_likelihood(kept[1], float("-inf"))
@@ -98,17 +95,58 @@ def test_a_log_likelihood_can_be_given_later(draws):
 
 
 def test_a_log_likelihood_of_a_draw_that_is_not_there_is_refused(draws):
-    draws.append({"w": torch.ones(3)}, tick(4), chain_id=1)
+    draws.append({"w": torch.ones(3)}, step=4, chain_id=1)
     with pytest.raises(ValueError, match="no draw of chain 0 at step 4"):
         draws.set_log_likelihood(replace(draws[0], chain_id=0), -1.0)
 
 
 def test_what_is_not_a_tensor_is_refused(draws):
     with pytest.raises(ValueError, match=r"'extra' .* is a str"):
-        draws.append({"w": torch.ones(1), "extra": "state"}, tick())  # pyright: ignore[reportArgumentType]
+        draws.append({"w": torch.ones(1), "extra": "state"}, step=0)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="chain_id must be at least 0"):
-        draws.append({"w": torch.ones(1)}, tick(), chain_id=-1)
+        draws.append({"w": torch.ones(1)}, step=0, chain_id=-1)
+    with pytest.raises(ValueError, match="step must be a whole number"):
+        draws.append({"w": torch.ones(1)}, step=1.5)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="stage must be one of"):
+        draws.append({"w": torch.ones(1)}, step=0, stage="sampling")  # pyright: ignore[reportArgumentType]
     assert len(draws) == 0
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.deepcopy, lambda found: pickle.loads(pickle.dumps(found))],
+    ids=["copy", "pickle"],
+)
+def test_draws_are_copied_and_pickled(draws, copied):
+    draws.append({"w": torch.ones(3)}, step=4, cycle=1, log_likelihood=-1.0)
+    draws.append({"w": torch.zeros(3)}, step=6, stage="burn-in", chain_id=2)
+    if isinstance(draws, DrawStore):
+        draws.close()
+    single, whole, many = copied(draws[0]), copied(draws), copied(list(draws))
+    assert whole is not draws
+    assert single == draws[0]
+    assert list(whole) == many == list(draws)
+    assert single.tensors()["w"].tolist() == [1, 1, 1]
+    assert [draw.tensors()["w"].tolist() for draw in whole] == [[1, 1, 1], [0, 0, 0]]
+    whole.append({"w": torch.ones(3)}, step=4, cycle=1)  # the same: kept once
+    whole.append({"w": torch.full((3,), 2.0)}, step=9)
+    assert (len(whole), len(draws)) == (3, 2)
+
+
+def test_a_copy_of_draws_in_memory_shares_no_weights():
+    draws = MemoryDraws()
+    draws.append({"w": torch.ones(3)}, step=4)
+    copy.deepcopy(draws)[0].tensors()["w"].zero_()
+    assert draws[0].tensors()["w"].tolist() == [1, 1, 1]
+
+
+def test_a_log_likelihood_is_set_without_a_pass_over_all_draws(draws, monkeypatch):
+    draws.append({"w": torch.ones(3)}, step=4)
+    draw = draws[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(draws), "_all", lambda _: pytest.fail("reads all draws"))
+        draws.set_log_likelihood(draw, -1.0)
+    assert draws[0].log_likelihood == -1.0
 
 
 @given(
@@ -126,7 +164,7 @@ def test_stores_agree_with_a_dictionary(entries, reopen_after, tmp_path_factory)
             if isinstance(kind, DrawStore) and index == reopen_after:
                 kind.close()
                 kinds[place] = DrawStore(path)
-            kinds[place].append({"w": torch.tensor([chain, step])}, tick(step), chain_id=chain)
+            kinds[place].append({"w": torch.tensor([chain, step])}, step=step, chain_id=chain)
     for kind in kinds:
         found = {(draw.chain_id, draw.step): draw.tensors()["w"].tolist() for draw in kind}
         assert found == expected

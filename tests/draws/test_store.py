@@ -1,5 +1,6 @@
 import json
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from csgmcmc import Tick, stack
+from csgmcmc import stack
 from csgmcmc.draws import (
     DrawStore,
     keep_trainable,
@@ -18,14 +19,10 @@ from csgmcmc.draws import (
 from csgmcmc.errors import DrawConflictError, LockedError, StoreError, StoreWarning
 
 
-def tick(step=0, cycle=0):
-    return Tick(step, cycle, "sample", lr_scale=0.5, temperature_scale=1.0, collect=True)
-
-
 def fill(path: Path, count=5, chain=0) -> DrawStore:
     store = DrawStore(path)
     for step in range(count):
-        store.append({"w": torch.full((100,), float(step))}, tick(step), chain_id=chain)
+        store.append({"w": torch.full((100,), float(step))}, step=step, chain_id=chain)
     store.close()
     return store
 
@@ -42,7 +39,7 @@ def draw_file(path: Path, step: int, chain=0) -> Path:
 
 def test_a_draw_is_flushed_before_it_is_named_and_named_before_it_is_listed(tmp_path, monkeypatch):
     store = DrawStore(tmp_path)
-    store.claim(0)
+    store.lock_chain(0)
     events = []
 
     def fsync(descriptor):
@@ -54,7 +51,7 @@ def test_a_draw_is_flushed_before_it_is_named_and_named_before_it_is_listed(tmp_
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
-    store.append({"w": torch.zeros(3)}, tick(5))
+    store.append({"w": torch.zeros(3)}, step=5)
     name = "0000-000000005.safetensors"
     assert events == [
         ("flush", f"{name}.{os.getpid()}.part"),
@@ -111,8 +108,8 @@ def test_a_torn_line_is_named_and_does_not_swallow_the_next(tmp_path, cut):
     store = reopened(tmp_path)
     assert any("line 6: torn" in problem for problem in store.problems)
     assert len(store) == 4
-    store.append({"w": torch.zeros(100)}, tick(7))
-    store.append({"w": torch.full((100,), 4.0)}, tick(4))  # the one whose line was torn
+    store.append({"w": torch.zeros(100)}, step=7)
+    store.append({"w": torch.full((100,), 4.0)}, step=4)  # the one whose line was torn
     store.close()
     store = reopened(tmp_path)
     assert [draw.step for draw in store] == [0, 1, 2, 3, 4, 7]
@@ -133,7 +130,7 @@ def test_a_lost_file_can_be_appended_again(tmp_path, damage):
     fill(tmp_path)
     damage(draw_file(tmp_path, 3))
     store = reopened(tmp_path)
-    store.append({"w": torch.full((100,), 3.0)}, tick(3))
+    store.append({"w": torch.full((100,), 3.0)}, step=3)
     store.close()
     store = DrawStore(tmp_path)
     assert store.problems == []
@@ -169,7 +166,7 @@ path, chain = sys.argv[1], int(sys.argv[2])
 store = DrawStore(path)
 for step in range(50):
     weights = {"w": torch.full((1000,), chain + step / 100)}
-    store.append(weights, Tick(step, 0, "sample", 1, 1, True), chain_id=chain)
+    store.append(weights, step=step, chain_id=chain)
 if len(sys.argv) > 3:
     print("ready", flush=True); sys.stdin.read()
 """
@@ -197,21 +194,40 @@ def test_a_chain_has_one_writer_and_a_killed_one_lets_go(tmp_path):
     process.stdout.readline()
     store = DrawStore(tmp_path)
     with pytest.raises(LockedError, match=r"chain 2 .* by another process"):
-        store.append({"w": torch.zeros(1000)}, tick(99), chain_id=2)
-    store.append({"w": torch.zeros(1000)}, tick(99), chain_id=3)
+        store.append({"w": torch.zeros(1000)}, step=99, chain_id=2)
+    store.append({"w": torch.zeros(1000)}, step=99, chain_id=3)
     process.kill()
     process.communicate()
-    store.append({"w": torch.zeros(1000)}, tick(99), chain_id=2)
+    store.append({"w": torch.zeros(1000)}, step=99, chain_id=2)
     assert len(DrawStore(tmp_path)) == 52
 
 
 def test_two_stores_in_one_process_cannot_write_one_chain(tmp_path):
     first, second = DrawStore(tmp_path), DrawStore(tmp_path)
-    first.append({"w": torch.zeros(1)}, tick(1))
+    first.append({"w": torch.zeros(1)}, step=1)
     with pytest.raises(LockedError):
-        second.append({"w": torch.zeros(1)}, tick(2))
+        second.append({"w": torch.zeros(1)}, step=2)
     first.close()
-    second.append({"w": torch.zeros(1)}, tick(2))
+    second.append({"w": torch.zeros(1)}, step=2)
+
+
+def test_a_pickled_store_keeps_its_options_and_not_its_locks(tmp_path, monkeypatch):
+    model: Any = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    model[0].requires_grad_(False)
+    monkeypatch.chdir(tmp_path)
+    store = DrawStore("store", only=keep_trainable(model), dtype=torch.bfloat16)
+    store.append(model, step=1)
+    pickled = pickle.dumps(store)
+    monkeypatch.chdir("/")
+    other = pickle.loads(pickled)
+    assert [draw.step for draw in other] == [1]
+    with pytest.raises(LockedError):
+        other.append(model, step=2)
+    store.close()
+    other.append(model, step=2)
+    other.close()
+    assert other[1].tensors()["1.weight"].dtype == torch.bfloat16
+    assert draw_file(other.path, 2).stat().st_size == draw_file(other.path, 1).stat().st_size
 
 
 def test_only_what_changes_is_kept_over_one_base(tmp_path):
@@ -221,7 +237,7 @@ def test_only_what_changes_is_kept_over_one_base(tmp_path):
     for step in range(3):
         with torch.no_grad():
             model[2].weight.fill_(step)
-        store.append(model, tick(step))
+        store.append(model, step=step)
     assert draw_file(tmp_path, 0).stat().st_size < 20_000
     assert (tmp_path / "base.safetensors").stat().st_size > 300 * 300 * 4
     store.close()
@@ -235,15 +251,15 @@ def test_only_what_changes_is_kept_over_one_base(tmp_path):
     with torch.no_grad():
         model[0].weight[0, 0] += 1
     with pytest.raises(StoreError, match=r"0\.weight .* differs from the base"):
-        DrawStore(tmp_path, only=["2.weight", "2.bias"]).append(model, tick(9), chain_id=1)
+        DrawStore(tmp_path, only=["2.weight", "2.bias"]).append(model, step=9, chain_id=1)
     with pytest.raises(ValueError, match="keeps nothing"):
-        DrawStore(tmp_path, only=["typo"]).append(model, tick(9), chain_id=1)
+        DrawStore(tmp_path, only=["typo"]).append(model, step=9, chain_id=1)
 
 
 def test_narrow_dtype_halves_the_file_and_loads_into_the_model(tmp_path):
     model = nn.Linear(100, 100)
-    DrawStore(tmp_path / "wide").append(model, tick())
-    DrawStore(tmp_path / "narrow", dtype=torch.bfloat16).append(model, tick())
+    DrawStore(tmp_path / "wide").append(model, step=0)
+    DrawStore(tmp_path / "narrow", dtype=torch.bfloat16).append(model, step=0)
     wide, narrow = (DrawStore(tmp_path / name).size_on_disk() for name in ("wide", "narrow"))
     assert narrow < 0.52 * wide
     other = nn.Linear(100, 100)
@@ -254,7 +270,7 @@ def test_narrow_dtype_halves_the_file_and_loads_into_the_model(tmp_path):
 
 def test_provenance_and_versions_are_kept(tmp_path):
     store = DrawStore(tmp_path, provenance={"seed": 4})
-    store.append({"w": torch.zeros(1)}, tick(), chain_id=1)
+    store.append({"w": torch.zeros(1)}, step=0, chain_id=1)
     header = DrawStore(tmp_path).headers()[1]
     assert header["provenance"] == {"seed": 4}
     assert header["versions"]["torch"] == torch.__version__
@@ -286,7 +302,7 @@ def test_a_full_disk_is_said_and_loses_nothing(small_disk):
     kept = 0
     with pytest.raises(StoreError, match=r"step \d+ failed: the disk is full.*are safe"):
         for step in range(100):
-            store.append({"w": torch.full((20_000,), float(step))}, tick(step))
+            store.append({"w": torch.full((20_000,), float(step))}, step=step)
             kept += 1
     assert 5 < kept < 15
     store.close()
@@ -296,7 +312,7 @@ def test_a_full_disk_is_said_and_loses_nothing(small_disk):
     assert len(store) == kept
     assert store.verify() == []
     (small_disk / "store" / "draws" / "0000-000000000.safetensors").unlink()  # room again
-    store.append({"w": torch.full((20_000,), float(kept))}, tick(kept))
+    store.append({"w": torch.full((20_000,), float(kept))}, step=kept)
 
 
 def test_a_read_only_store_is_said_and_can_be_read(small_disk):
@@ -305,7 +321,7 @@ def test_a_read_only_store_is_said_and_can_be_read(small_disk):
     store = DrawStore(small_disk / "store")
     assert store[2].tensors()["w"][0] == 2
     with pytest.raises(StoreError, match="read-only"):
-        store.append({"w": torch.zeros(100)}, tick(9))
+        store.append({"w": torch.zeros(100)}, step=9)
     assert len(store) == 3
 
 
@@ -313,7 +329,7 @@ def fine_tuned(path):
     model: Any = nn.Sequential(nn.Linear(20, 20), nn.Linear(20, 2))
     model[0].requires_grad_(False)
     store = DrawStore(path, only=keep_trainable(model))
-    store.append(model, tick(1))
+    store.append(model, step=1)
     store.close()
     return model
 
@@ -336,17 +352,17 @@ def test_a_damaged_or_missing_base_is_named(tmp_path):
     with pytest.warns(StoreWarning):
         again = DrawStore(tmp_path, only=keep_trainable(model))
     with pytest.raises(StoreError, match="is missing: the draws in the store need it"):
-        again.append(model, tick(2))
+        again.append(model, step=2)
     assert not base.exists()
 
 
 def test_a_store_that_was_opened_earlier_sees_what_was_written_since(tmp_path):
     first, second = DrawStore(tmp_path), DrawStore(tmp_path)
-    first.append({"w": torch.zeros(2)}, tick(1))
+    first.append({"w": torch.zeros(2)}, step=1)
     first.close()
     with pytest.raises(DrawConflictError):
-        second.append({"w": torch.ones(2)}, tick(1))
-    second.append({"w": torch.ones(2)}, tick(2))
+        second.append({"w": torch.ones(2)}, step=1)
+    second.append({"w": torch.ones(2)}, step=2)
     second.close()
     assert [draw.tensors()["w"][0] for draw in DrawStore(tmp_path)] == [0, 1]
 
@@ -356,11 +372,11 @@ def test_dtypes_that_cannot_hold_the_draws_are_refused(tmp_path):
         DrawStore(tmp_path, dtype=torch.int8)
     store = DrawStore(tmp_path / "half", dtype=torch.float16)
     with pytest.raises(ValueError, match="w holds numbers too large"):
-        store.append({"w": torch.tensor([1e6])}, tick(1))
-    store.append({"w": torch.tensor([1.0])}, tick(1))
+        store.append({"w": torch.tensor([1e6])}, step=1)
+    store.append({"w": torch.tensor([1.0])}, step=1)
     store.close()
     with pytest.raises(StoreError, match=r"dtype=torch\.float16, and was opened with dtype=None"):
-        DrawStore(tmp_path / "half").append({"w": torch.tensor([1.0])}, tick(2))
+        DrawStore(tmp_path / "half").append({"w": torch.tensor([1.0])}, step=2)
 
 
 def test_frozen_ties_and_stacks_are_left_out_too():

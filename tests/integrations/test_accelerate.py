@@ -104,7 +104,7 @@ def test_the_last_step_of_an_epoch_is_a_mean_over_fewer_batches():
         torch.stack([again(**batch).loss for batch in mine]).mean().backward()
         sampler.step()
         if tick.collect:
-            expected.append(again, tick)
+            expected.append(again, step=tick.step, cycle=tick.cycle, stage=tick.stage)
     assert_same_draws(draws, expected)
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from csgmcmc import DrawStore, MemoryDraws, Posterior, diagnostics
 from csgmcmc.integrations import arviz
 from csgmcmc.posterior import Gaussian
-from tests.posterior.support import Tied, conv_net, in_memory, mlp, random, randomise, tick
+from tests.posterior.support import Tied, conv_net, in_memory, mlp, random, randomise
 
 CYCLES = np.repeat([0, 1, 2, 3], 5)
 
@@ -29,7 +29,7 @@ def two_chains(draws=None):
     for chain in (1, 0):
         for step, cycle in enumerate(CYCLES):
             model = randomise(mlp(), seed=50 * chain + step)
-            draws.append(model, tick(10 * step, int(cycle)), chain_id=chain)
+            draws.append(model, step=10 * step, cycle=int(cycle), chain_id=chain)
     return draws
 
 
@@ -73,7 +73,7 @@ def test_names_choose_what_is_taken():
 def test_what_counts_is_left_out_unless_it_is_named():
     draws = MemoryDraws()
     for step in range(4):
-        draws.append(randomise(conv_net(), seed=step), tick(step))
+        draws.append(randomise(conv_net(), seed=step), step=step)
     assert "1.num_batches_tracked" not in to_arviz(draws)["posterior"].data_vars
     found = to_arviz(draws, names=["1.num_batches_tracked"])["posterior"]
     assert found["1.num_batches_tracked"].values.tolist() == [[0, 1, 2, 3]]
@@ -118,7 +118,9 @@ def test_chains_that_differ_in_their_steps_have_them_by_chain():
     draws = MemoryDraws()
     for chain in (0, 1):
         for step in range(4):
-            draws.append(randomise(mlp(), seed=step), tick(step + chain, step // 2), chain_id=chain)
+            draws.append(
+                randomise(mlp(), seed=step), step=step + chain, cycle=step // 2, chain_id=chain
+            )
     found = to_arviz(draws)["posterior"]
     assert found.coords["step"].dims == ("chain", "draw")
     assert found.coords["step"].values.tolist() == [[0, 1, 2, 3], [1, 2, 3, 4]]
@@ -232,7 +234,7 @@ def test_loo_is_that_of_a_linear_regression():
     draws, model = MemoryDraws(), nn.Linear(2, 1, bias=False).double()
     for step in range(1000):
         point = mean + root @ torch.randn(2, generator=generator, dtype=torch.float64)
-        draws.append({"weight": point[None]}, tick(step // 2), chain_id=step % 2)
+        draws.append({"weight": point[None]}, step=step // 2, chain_id=step % 2)
     posterior = Posterior(model, draws, likelihood=Gaussian(variance=noise))
     loader = DataLoader(TensorDataset(inputs, targets[:, None]), batch_size=count)
     predicted: Any = posterior.predict(inputs, members=True)

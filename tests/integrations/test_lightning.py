@@ -84,7 +84,7 @@ def test_an_epoch_that_ends_with_fewer_batches_still_steps_with_their_mean():
         for number in numbers:
             (module.training_step(batches[number], 0) / len(numbers)).backward()
         sampler.step()
-        wanted.append(module, tick)
+        wanted.append(module, step=tick.step, cycle=tick.cycle, stage=tick.stage)
     assert_same(draws, wanted, rtol=1e-4, atol=1e-6)
 
 

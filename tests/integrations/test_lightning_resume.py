@@ -159,7 +159,7 @@ def test_another_draw_that_a_checkpoint_does_not_explain_is_refused(tmp_path):
     class Intrudes(Callback):
         def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
             if trainer.global_step == 15:
-                callback.draws.append(pl_module, SCHEDULE(17))
+                callback.draws.append(pl_module, step=17, cycle=SCHEDULE(17).cycle)
 
     callback = SamplingCallback(SCHEDULE)
     with pytest.raises(DrawConflictError, match="already has a different draw at step 17"):
@@ -208,7 +208,7 @@ def test_a_checkpoint_can_be_loaded_for_a_test(tmp_path):
 def test_the_store_is_free_again_after_a_run_however_it_ends(tmp_path):
     with pytest.raises(Stopped):
         run_part(tmp_path, stop=10)
-    DrawStore(tmp_path / "store").claim(0)
+    DrawStore(tmp_path / "store").lock_chain(0)
     header = DrawStore(tmp_path / "store").headers()[0]["provenance"]
     assert header["seed"] == 3
     assert header["sampler"] == "SGHMC"

@@ -102,7 +102,7 @@ def test_an_adapter_of_another_name_is_found(tmp_path):
     config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
     model = get_peft_model(llama(), config, adapter_name="mine")
     draws = MemoryDraws()
-    draws.append(model, SCHEDULE(2))
+    draws.append(model, step=2, cycle=SCHEDULE(2).cycle)
     (folder,) = save_adapters(model, draws, tmp_path)
     loaded = PeftModel.from_pretrained(llama(), str(folder), adapter_name="mine")
     torch.testing.assert_close(dict(loaded.state_dict()), dict(model.state_dict()))

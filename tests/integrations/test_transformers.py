@@ -167,7 +167,9 @@ def test_a_trainer_that_does_not_use_the_parts_is_refused(tmp_path, monkeypatch)
     for optimizers in ((None, None), (sampler, None)):
         parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)
         parts["optimizers"] = optimizers
-        with pytest.raises(ValueError, match=r"make it with optimizers=\(sampler, callback.scheduler\)"):
+        with pytest.raises(
+            ValueError, match=r"make it with optimizers=\(sampler, callback.scheduler\)"
+        ):
             trained(tmp_path, model, data, parts=parts)
     with pytest.raises(ValueError, match=r"max_steps=10 .* schedule has steps=12"):
         trained(tmp_path, model, data, max_steps=10)

@@ -8,14 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc import Draw, Draws, MemoryDraws, Tick
+from csgmcmc import Draw, Draws, MemoryDraws
 
 TIGHT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}
-
-
-def tick(step: int = 0, cycle: int = 0) -> Tick:
-    return Tick(step, cycle, "sample", lr_scale=0.5, temperature_scale=1.0, collect=True)
 
 
 def randomise(model: nn.Module, seed: int) -> Any:
@@ -37,7 +33,7 @@ def randomise(model: nn.Module, seed: int) -> Any:
 def fill(draws: Draws, make: Callable[[], nn.Module], count: int) -> None:
     """Add draws of models alike but for their weights, in two cycles."""
     for step in range(count):
-        draws.append(randomise(make(), seed=step), tick(step, cycle=2 * step // count))
+        draws.append(randomise(make(), seed=step), step=step, cycle=2 * step // count)
 
 
 def in_memory(make: Callable[[], nn.Module], count: int) -> MemoryDraws:
@@ -72,7 +68,7 @@ def tables(outputs: Tensor) -> MemoryDraws:
     """Draws that give the `outputs` (draws, points, ...) for the inputs 0, 1, ..."""
     draws = MemoryDraws()
     for step, rows in enumerate(outputs):
-        draws.append(Table(rows), tick(step))
+        draws.append(Table(rows), step=step)
     return draws
 
 

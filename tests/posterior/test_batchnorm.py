@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from csgmcmc import DrawStore, MemoryDraws, refresh_batchnorm
 from csgmcmc.posterior import refresh_draws
-from tests.posterior.support import CLOSE, in_memory, mlp, random, randomise, tick
+from tests.posterior.support import CLOSE, in_memory, mlp, random, randomise
 
 
 def network() -> Any:
@@ -146,7 +146,7 @@ def test_a_layer_that_is_used_twice():
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_draws_are_copied_with_new_statistics(on_disk, tmp_path):
     source = in_memory(network, 3)
-    source.append(randomise(network(), seed=7), tick(8, 3), chain_id=2, log_likelihood=-1.0)
+    source.append(randomise(network(), seed=7), step=8, cycle=3, chain_id=2, log_likelihood=-1.0)
     before = [copy.deepcopy(draw.tensors()) for draw in source]
     into = DrawStore(tmp_path) if on_disk else None
     batches = ragged_batches()

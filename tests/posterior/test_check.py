@@ -14,7 +14,7 @@ from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, 
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.posterior import Gaussian
 from csgmcmc.posterior.likelihoods import Categorical
-from tests.posterior.support import Table, tick
+from tests.posterior.support import Table
 
 POINTS, CLASSES = 2000, 4
 
@@ -28,7 +28,7 @@ def quick(monkeypatch):
 def posterior_of(tables, cycles, chains=None, **options):
     draws = MemoryDraws()
     for step, (table, cycle) in enumerate(zip(tables, cycles, strict=True)):
-        draws.append(Table(table), tick(step, cycle), chain_id=chains[step] if chains else 0)
+        draws.append(Table(table), step=step, cycle=cycle, chain_id=chains[step] if chains else 0)
     return Posterior(Table(tables[0]), draws, **options)
 
 
@@ -401,7 +401,7 @@ def judged(
         ):
             noise = torch.randn(len(mean), generator=generator)
             layer.data = mean + (heat / 50) ** 0.5 * noise
-        draws.append(model, tick(step, cycle=step // 3))
+        draws.append(model, step=step, cycle=step // 3)
     pairs = TensorDataset(torch.zeros(50, 1), targets)
     data = DataLoader(pairs, batch_size) if data is None else data
     options = {"lr": 0.01, "num_data": 50, "seed": 0, **options}

@@ -25,7 +25,6 @@ from tests.posterior.support import (
     random,
     randomise,
     tables,
-    tick,
 )
 
 WEIGHTS = [0.5, 3.0, 0.0, 1.5]
@@ -164,7 +163,7 @@ assert not any(name.startswith("csgmcmc.") for name in sys.modules)
 def test_draws_that_do_not_count_are_left_out(path):
     nan = {name: tensor * float("nan") for name, tensor in mlp().state_dict().items()}
     draws = in_memory(mlp, 2)
-    draws.append(nan, tick(5))
+    draws.append(nan, step=5)
     posterior = Posterior(mlp(), draws, [1, 2, 0], vectorize=False)
     program = posterior.export(path, floats(5, 4))
     assert program.state_dict["draws/3/bias"].shape == (2, 3)
@@ -174,7 +173,7 @@ def test_draws_that_do_not_count_are_left_out(path):
 def test_draws_that_are_all_the_same_are_there_once(path):
     draws = MemoryDraws()
     for step in range(3):
-        draws.append(randomise(mlp(), seed=0), tick(step))
+        draws.append(randomise(mlp(), seed=0), step=step)
     posterior = Posterior(mlp(), draws)
     program = posterior.export(path, floats(1, 4))  # and a batch of one, too
     assert program.state_dict["common/0/weight"].shape == (6, 4)
@@ -187,7 +186,7 @@ def test_what_draws_have_in_common_is_there_once(path, tmp_path):
     for step in range(4):
         with torch.no_grad():
             model[3].bias += step
-        draws.append(model, tick(step))
+        draws.append(model, step=step)
     posterior = Posterior(mlp(), draws)
     program = posterior.export(path, floats(5, 4))
     assert program.state_dict["common/0/weight"].shape == (6, 4)

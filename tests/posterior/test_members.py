@@ -33,7 +33,6 @@ from tests.posterior.support import (
     randomise,
     spread,
     tables,
-    tick,
 )
 
 BOTH_WAYS = pytest.mark.parametrize("vectorize", [True, False])
@@ -285,7 +284,7 @@ class Counting(nn.Module):
 def test_a_model_that_writes_its_buffers_leaves_the_draws_alone(in_place, vectorize):
     draws = MemoryDraws()
     for step in range(3):
-        draws.append(Counting(in_place), tick(step))
+        draws.append(Counting(in_place), step=step)
     posterior = Posterior(Counting(in_place), draws, vectorize=vectorize)
     first: Any = posterior.predict(torch.ones(2, 3), members=True)
     second: Any = posterior.predict(torch.ones(2, 3), members=True)
@@ -302,7 +301,7 @@ def test_each_draw_has_its_own_statistics(vectorize):
     model, draws = conv_net(), MemoryDraws()
     for step in range(3):
         model[1].running_mean.fill_(step)
-        draws.append(model, tick(step))
+        draws.append(model, step=step)
     inputs = inputs_of((1, 3, 3))
     result: Any = Posterior(model, draws, vectorize=vectorize).predict(inputs, members=True)
     assert_close(result.members, outputs_of(model, draws, inputs).softmax(2), **CLOSE)
@@ -329,7 +328,7 @@ def test_draws_that_keep_only_a_part(vectorize, tmp_path):
     store = DrawStore(tmp_path, only=keep_trainable(model))
     for step in range(3):
         nn.init.constant_(model[3].bias[:1], step)
-        store.append(model, tick(step))
+        store.append(model, step=step)
     inputs = inputs_of((4,))
     again = DrawStore(tmp_path)
     result: Any = Posterior(mlp(), again, vectorize=vectorize).predict(inputs, members=True)

@@ -19,7 +19,6 @@ from tests.posterior.support import (
     outputs_of,
     random,
     randomise,
-    tick,
 )
 
 
@@ -35,7 +34,7 @@ LOADER = [(INPUTS[:7], LABELS[:7]), (INPUTS[7:], LABELS[7:])]
 def posterior_of(model, **options):
     """Whose own draws do not matter."""
     draws = MemoryDraws()
-    draws.append(model, tick())
+    draws.append(model, step=0)
     return Posterior(model, draws, **options)
 
 
@@ -109,7 +108,7 @@ class Steps(nn.Module):
 def test_whole_numbers_are_those_of_the_first():
     draws = MemoryDraws()
     for step in range(2):
-        draws.append(randomise(Steps(), seed=10 + step), tick(step))
+        draws.append(randomise(Steps(), seed=10 + step), step=step)
     loader = [(INPUTS, torch.zeros(10, 3, dtype=torch.float64))]
     path = weight_path(
         posterior_of(Steps(), likelihood="bernoulli"), draws[0], draws[1], loader, points=3

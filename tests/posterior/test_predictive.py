@@ -36,7 +36,6 @@ from tests.posterior.support import (
     random,
     spread,
     tables,
-    tick,
 )
 
 WEIGHTS = [0.5, 3.0, 0.0, 1.5, 1.0]
@@ -168,7 +167,7 @@ def test_outputs_may_be_parameters(vectorize):
     outputs = random(5, 7)
     draws = MemoryDraws()
     for step, rows in enumerate(outputs):
-        draws.append(NoiseItself(rows), tick(step))
+        draws.append(NoiseItself(rows), step=step)
     posterior = Posterior(
         NoiseItself(outputs[0]), draws, WEIGHTS, likelihood="gaussian", vectorize=vectorize
     )
@@ -563,7 +562,7 @@ def test_draws_that_another_writes_are_refused_before_the_work(tmp_path):
     writer.close()
 
 
-def test_log_likelihoods_give_up_their_claim(tmp_path):
+def test_log_likelihoods_release_their_locks(tmp_path):
     store = DrawStore(tmp_path)
     fill(store, mlp, 2)
     store.close()
@@ -571,17 +570,17 @@ def test_log_likelihoods_give_up_their_claim(tmp_path):
     Posterior(mlp(), store).log_likelihoods(loader)
     with pytest.raises(ValueError, match="targets"):
         Posterior(mlp(), store).log_likelihoods([(loader[0][0], torch.zeros(5, 2))], again=True)
-    DrawStore(tmp_path).claim(0)
+    DrawStore(tmp_path).lock_chain(0)
 
 
-def test_log_likelihoods_leave_the_claims_of_others(tmp_path):
+def test_log_likelihoods_leave_the_locks_of_others(tmp_path):
     store = DrawStore(tmp_path)
     fill(store, mlp, 2)
-    store.claim(1)
+    store.lock_chain(1)
     loader = [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))]
     Posterior(mlp(), store).log_likelihoods(loader)
     with pytest.raises(LockedError):
-        DrawStore(tmp_path).claim(1)
+        DrawStore(tmp_path).lock_chain(1)
 
 
 # Mixed precision. In this process neither model nor average makes a product of matrices: on some

@@ -206,7 +206,12 @@ def posterior_draws(targets: Tensor, ticks, temperature=1.0, seed=0) -> MemoryDr
     for tick in ticks:
         noise = torch.randn(2 * SIZE, generator=generator)
         weights = targets.mean(0) + (temperature / len(targets)) ** 0.5 * noise
-        draws.append({"first": weights[:SIZE], "second": weights[SIZE:]}, tick)
+        draws.append(
+            {"first": weights[:SIZE], "second": weights[SIZE:]},
+            step=tick.step,
+            cycle=tick.cycle,
+            stage=tick.stage,
+        )
     return draws
 
 
@@ -279,8 +284,8 @@ def test_cycles_of_two_chains_are_two_cycles():
     one = posterior_draws(targets, ticks_of([0, 0]))
     both = MemoryDraws()
     for number, draw in enumerate(one):
-        both.append(draw.tensors(), ticks_of([0])[0], chain_id=number)
-        both.append(draw.tensors(), Tick(1, 0, "sample", 1.0, 1.0, collect=True), chain_id=number)
+        both.append(draw.tensors(), step=0, chain_id=number)
+        both.append(draw.tensors(), step=1, chain_id=number)
     chain = chain_of(in_order(targets, 10))
     apart: Any = parameter_reports(chain.model, list(both), chain)["first"].temperature
     alone: Any = parameter_reports(chain.model, list(one), chain)["first"].temperature
@@ -560,7 +565,7 @@ def test_gradients_are_taken_in_the_modes_that_the_chain_trains_in(asleep):
         getattr(model, name).eval()
     draws = MemoryDraws()
     for tick in ticks_of([0, 0, 0]):
-        draws.append(randomise(Network(), seed=tick.step), tick)
+        draws.append(randomise(Network(), seed=tick.step), step=tick.step, cycle=tick.cycle)
     chain = chain_of(data, model=model, lr=1.0)
     noise = {}
     for draw in draws:
@@ -590,7 +595,7 @@ def test_a_chain_whose_model_is_in_evaluation_mode_trains_all_of_it():
     model.drop = nn.Dropout(0.0)
     draws = MemoryDraws()
     for tick in ticks_of([0, 0]):
-        draws.append(randomise(Network(), seed=tick.step), tick)
+        draws.append(randomise(Network(), seed=tick.step), step=tick.step, cycle=tick.cycle)
     chain = chain_of(data, model=model)
     awake = parameter_reports(model, list(draws), chain)
     model.eval()

@@ -20,7 +20,7 @@ from csgmcmc import (
     stack,
 )
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.draws.lock import is_claimed
+from csgmcmc.draws.lock import is_locked
 from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError
 from csgmcmc.stepper import LoopWords
 
@@ -211,7 +211,7 @@ def test_a_chain_that_has_begun_needs_its_checkpoint(tmp_path):
     again = make_stepper(DrawStore(tmp_path))
     with pytest.raises(ValueError, match=r"chain 0 has begun already: stepper\.load_state_dict"):
         again.step()
-    assert not is_claimed(tmp_path / LOCK)
+    assert not is_locked(tmp_path / LOCK)
     finish_with(make_stepper(DrawStore(tmp_path), sampler_options={"chain_id": 1}))
 
 
@@ -220,11 +220,11 @@ def test_the_lock_is_held_until_the_end(tmp_path):
     for param in stepper.trained:
         param.grad = torch.zeros_like(param)
     stepper.step()
-    assert is_claimed(tmp_path / LOCK)
+    assert is_locked(tmp_path / LOCK)
     with pytest.raises(LockedError):
         make_stepper(DrawStore(tmp_path), EVERY_STEP).step()
     finish_with(stepper)
-    assert not is_claimed(tmp_path / LOCK)
+    assert not is_locked(tmp_path / LOCK)
 
 
 def test_the_lock_is_released_when_the_loop_fails(tmp_path):
@@ -234,9 +234,9 @@ def test_the_lock_is_released_when_the_loop_fails(tmp_path):
     for param in stepper.trained:
         param.grad = torch.zeros_like(param)
     stepper.step()
-    assert is_claimed(tmp_path / LOCK)
+    assert is_locked(tmp_path / LOCK)
     batches.close()  # as when the loop is left by break or an error
-    assert not is_claimed(tmp_path / LOCK)
+    assert not is_locked(tmp_path / LOCK)
 
 
 def test_a_loop_that_cannot_tell_its_end_locks_for_each_draw_alone(tmp_path):
@@ -244,7 +244,7 @@ def test_a_loop_that_cannot_tell_its_end_locks_for_each_draw_alone(tmp_path):
     stepper.begin()
     stepper.record()
     assert len(stepper.draws) == 1
-    assert not is_claimed(tmp_path / LOCK)
+    assert not is_locked(tmp_path / LOCK)
 
 
 def test_the_seed_in_the_store_is_that_of_the_checkpoint(tmp_path):

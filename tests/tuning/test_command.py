@@ -50,11 +50,11 @@ def test_a_search_prints_its_trials_and_how_to_run_the_best(tmp_path):
     command = ["tune", "tuned_script:make_run", "--out", "runs/a", "--epochs", "12"]
     result = run(*command, "--trials", "2")
     assert result.exit_code == 0, result.output
-    assert "scored on 24 of the 120 training data" in result.output
+    assert "scored on 24 of the 120 training points" in result.output
     assert "range test: unstable from lr" in result.output
     assert "trial 2 of 2: cycles" in result.output
     recipe = Recipe.load("runs/a/recipe.json")
-    assert f"the best: lr {recipe.lr:g}, cycles {recipe.cycles}" in result.output
+    assert f"best: lr {recipe.lr:g}, cycles {recipe.cycles}" in result.output
     last = result.output.strip().splitlines()[-1]
     assert last == "csgmcmc run tuned_script:make_run --config runs/a/recipe.json"
     sampled = run(*last.split()[1:], "--out", "runs/b")
@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
 def test_ctrl_c_is_no_error():
     result = run("tune", "tuned_script:stopped")
     assert result.exit_code == 130
-    assert "the same command goes on where it was" in result.output
+    assert "the same command resumes the search" in result.output
 
 
 def test_without_optuna_it_says_what_to_install(monkeypatch):

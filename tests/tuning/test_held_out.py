@@ -12,7 +12,7 @@ from torch.utils.data import (
 )
 
 from csgmcmc import Task
-from csgmcmc.recipe import size_of
+from csgmcmc.loaders import size_of
 from csgmcmc.tuning.held_out import with_validation
 from tests.tuning.support import make_task
 
@@ -39,7 +39,7 @@ def test_else_a_share_of_the_training_data_is_held_out(shuffle):
     loader = DataLoader(NUMBERS, batch_size=16, shuffle=shuffle, drop_last=True)
     found = with_validation(task_of(loader), 0.25, seed=0)
     data, validation = found.task.data, found.task.validation
-    assert found.words == "scored on 25 of the 100 training data, which are held out"
+    assert found.words == "scored on 25 of the 100 training points, which are held out"
     held = inputs_of(validation)
     assert len(held) == 25
     seen = {number for _ in range(3) for number in inputs_of(data)}
@@ -92,7 +92,7 @@ def test_what_cannot_be_split_is_refused(loader):
     [
         (0.0, 100, "held_out must be above 0 and below 1, got 0.0"),
         (1.0, 100, "held_out must be above 0 and below 1, got 1.0"),
-        (0.1, 3, r"held_out=0.1 of 3 training data leaves 0 to validate on and 3 to train on"),
+        (0.1, 3, r"held_out=0.1 of 3 training points leaves 0 to validate on and 3 to train on"),
     ],
 )
 def test_a_share_that_leaves_nothing_is_refused(share, size, words):

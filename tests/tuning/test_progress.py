@@ -27,7 +27,7 @@ def shown(*, terminal: bool, progress: bool = True) -> str:
 def test_without_a_terminal_each_trial_is_a_line():
     assert shown(terminal=False).splitlines() == [
         "scored on 10 [of them]",
-        "trial 2 of 20: cycles 2, exploration 0.50, temperature 1: given up after 50%, log score "
+        "trial 2 of 20: cycles 2, exploration 0.50, temperature 1: pruned after 50%, log score "
         "-1.2000, best -0.5100",
         "trial 3 of 20: cycles 1, exploration 0.30, temperature 0.1: diverged, best -0.5100",
     ]

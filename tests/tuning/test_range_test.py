@@ -49,7 +49,7 @@ def test_on_a_quadratic_the_limit_of_stability_is_found(curvature, noise):
 def test_momentum_moves_the_limit_by_its_own_factor():
     """The heavy ball is stable up to 2 (1 + momentum) / curvature."""
     model, loader = quadratic(1.0, 0.5)
-    heavy = suggest_lr(model, mse_loss, loader, recipe=Recipe(options={"momentum": 0.9}))
+    heavy = suggest_lr(model, mse_loss, loader, recipe=Recipe(sampler_options={"momentum": 0.9}))
     assert 0.5 * 3.8 < heavy.limit < 4 * 3.8
 
 
@@ -129,8 +129,8 @@ def test_loaders_that_keep_a_place_are_left_there():
 def test_options_of_the_sampler_that_want_noise_are_no_obstacle():
     model, loader = quadratic(1.0, 0.5)
     options = {"momentum": 0.9}
-    plain = suggest_lr(model, mse_loss, loader, recipe=Recipe(options=options))
-    noisy = Recipe(options={**options, "noise_estimate": 0.05})
+    plain = suggest_lr(model, mse_loss, loader, recipe=Recipe(sampler_options=options))
+    noisy = Recipe(sampler_options={**options, "noise_estimate": 0.05})
     assert suggest_lr(model, mse_loss, loader, recipe=noisy).lr == plain.lr
 
 

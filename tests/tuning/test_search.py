@@ -3,6 +3,7 @@ import json
 import math
 import sys
 from dataclasses import asdict, replace
+from functools import partial
 
 import numpy as np
 import optuna
@@ -16,8 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import MemoryDraws, Posterior, Recipe, Task
 from csgmcmc.posterior import Gaussian
+from csgmcmc.randomness import seeded
 from csgmcmc.task import make_task as seeded_task
-from csgmcmc.task import seeded
 from csgmcmc.tuning import read_trials, suggest_lr, tune
 from tests.tuning.support import EPOCHS, RECIPE, make_task, points, search
 
@@ -161,7 +162,7 @@ def test_where_all_trials_diverge_it_says_so(tmp_path):
     def broken(outputs, targets):
         return cross_entropy(outputs, targets) * math.nan
 
-    with pytest.raises(ValueError, match="none of 2 trials came to its end, all of them diverged"):
+    with pytest.raises(ValueError, match="all 2 trials diverged"):
         search(tmp_path, lambda: make_task(broken), trials=2)
 
 
@@ -200,7 +201,7 @@ def test_two_searches_in_one_folder_are_refused(tmp_path):
 
 def test_weights_that_are_not_new_are_refused(tmp_path):
     task = make_task()
-    with pytest.raises(ValueError, match="make the model inside of it"):
+    with pytest.raises(ValueError, match="make the model inside the function"):
         search(tmp_path, lambda: task)
 
 
@@ -229,7 +230,8 @@ def test_data_in_an_order_of_their_own_are_the_same_for_each_trial(tmp_path):
 
 def test_callbacks_of_the_task_are_called(tmp_path):
     seen = []
-    make = lambda: make_task(options={"callbacks": seen.append, "checkpoint_dir": tmp_path / "c"})  # noqa: E731
+    options = {"callbacks": seen.append, "checkpoint_dir": tmp_path / "c"}
+    make = partial(make_task, chain_options=options)
     search(tmp_path / "out", make, trials=2, cycles=(1,))
     assert len(seen) == 2 * 6 * EPOCHS
     assert not (tmp_path / "c").exists()
@@ -249,7 +251,7 @@ def test_a_regression_is_scored_by_its_likelihood(tmp_path):
     # A line fits without error: what is left is the noise that the likelihood says there is.
     most = -np.log(2 * np.pi) / 2
     assert most - 0.3 < max(trial.score for trial in read_trials(tmp_path)) <= most
-    with pytest.raises(ValueError, match="targets are not whole numbers"):
+    with pytest.raises(ValueError, match="targets are not integers"):
         search(tmp_path / "b", lambda: Task(nn.Linear(3, 1), loss, **values), trials=1)
 
 

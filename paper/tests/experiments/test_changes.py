@@ -19,7 +19,7 @@ RECIPE = json.loads(
         exploration=0.9,
         draws_per_cycle=2,
         epochs=600,
-        options={"momentum": 0.4},
+        sampler_options={"momentum": 0.4},
     ).to_json()
 )
 

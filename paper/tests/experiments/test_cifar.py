@@ -91,8 +91,8 @@ def test_a_run_is_made_once_and_goes_on_where_it_was(data, tmp_path, monkeypatch
         pass
 
     class Limited(DrawStore):
-        def _append(self, tensors, tick, chain_id, log_likelihood):
-            super()._append(tensors, tick, chain_id, log_likelihood)
+        def _append(self, draw):
+            super()._append(draw)
             if len(self) == 3:
                 raise Stop
 

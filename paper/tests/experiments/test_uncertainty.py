@@ -160,12 +160,11 @@ def posterior_of(bias: list[list[float]]) -> Posterior:
     model, draws = mlp(2, 10), MemoryDraws()
     layer = model[1]
     assert isinstance(layer, nn.Linear)
-    schedule = Plan(8, burn_in=6).schedule(BY_NAME["SGLD"], 10)
     for step, values in enumerate(bias):
         with torch.no_grad():
             layer.weight.zero_()
             layer.bias.copy_(torch.tensor(values))
-        draws.append(model, schedule(step))
+        draws.append(model, step=step)
     return Posterior(model, draws, progress=False)
 
 
@@ -199,7 +198,7 @@ def test_a_network_that_knows_the_outside_has_auroc_one():
         layer.weight.zero_()
         layer.bias.zero_()
         layer.weight[0, 0] = 20
-    draws.append(model, Plan(8, burn_in=6).schedule(BY_NAME["SGLD"], 10)(0))
+    draws.append(model, step=0)
     run = Run(BY_NAME["SGD"], 0.0, Posterior(model, draws, progress=False), 0.0)
     found = scores(run, Points(torch.ones(5, 2), torch.zeros(5).long()), torch.zeros(7, 2))
     assert (found["auroc"], found["error"]) == (1, 0)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.chain.checkpoint import Checkpoints
@@ -18,12 +17,12 @@ from csgmcmc.chain.scalars import ScalarLog
 from csgmcmc.chain.watch import Watch
 from csgmcmc.distributed import ProcessLayout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
+from csgmcmc.loaders import describe_loader, to_device
 from csgmcmc.losses import Loss, batch_loss
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule
 from csgmcmc.stack import Stack
 from csgmcmc.stepper import LoopWords, Stepper
-from csgmcmc.stepper.fingerprint import describe_loader
 
 WORDS = LoopWords(
     resume="run(resume=True)",
@@ -245,7 +244,7 @@ class Chain:
         for index in range(self.accumulate):
             batch = None if self._batches is None else self._batches.next()
             if self._device is not None:
-                batch = pytree.tree_map_only(Tensor, lambda x: x.to(self._device), batch)
+                batch = to_device(batch, self._device)
             with self._unshared() if index + 1 < self.accumulate else nullcontext():
                 losses = self._evaluate(batch)
                 if losses.shape != self._loss_shape:

@@ -3,8 +3,8 @@
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from csgmcmc.progress import make_bar
 from csgmcmc.schedules import Tick
 
 BAR_SECONDS = 0.1
@@ -34,7 +34,6 @@ class Display:
     ) -> None:
         self._console = console or Console(stderr=True)
         self._title, self._steps, self._cycles = title, steps, cycles
-        self._bar: Progress | None = None
         self._wait = float("inf")
         self._next = 0.0
         self._first, self._began = first_step, time.monotonic()
@@ -43,23 +42,15 @@ class Display:
             self._next = self._began + (0 if self._console.is_terminal else LINE_SECONDS)
         else:
             self._next = float("inf")
-        if shown and self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=6),  # all of it fits into 80 columns
-                TextColumn("{task.fields[state]}"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
-            self._task = self._bar.add_task(title, total=steps, completed=first_step, state="")
+        self._bar = make_bar(self._console, width=6, shown=shown)  # all fits into 80 columns
+        self._task = self._bar.add_task(title, total=steps, completed=first_step, state="")
 
     def __enter__(self) -> "Display":
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
+        if not self._bar.disable:  # rich 13 would print an empty line
             self._bar.stop()
 
     def update(self, tick: Tick, lr: float, temperature: float, loss: float, draws: int) -> None:
@@ -73,7 +64,7 @@ class Display:
             f"cycle {tick.cycle + 1}/{self._cycles} {tick.stage} lr {lr:.2g} "
             f"T {temperature:.2g} loss {loss:.3g} {draws} draws"
         )
-        if self._bar is not None:
+        if not self._bar.disable:
             self._bar.update(self._task, completed=tick.step + 1, state=state)
             return
         done = tick.step + 1 - self._first

@@ -1,4 +1,4 @@
-"""The command line: one module a command, whose function has the module's name."""
+"""The command line: one module per command, whose function has the module's name."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def main(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     """Cyclical stochastic-gradient MCMC for PyTorch."""
     if version:
@@ -24,11 +24,5 @@ def main(
         raise typer.Exit
 
 
-for command in (
-    demo.demo,
-    run.run,
-    tune.tune,
-    inspect.inspect,
-    report.report,
-):
+for command in (demo.demo, run.run, tune.tune, inspect.inspect, report.report):
     app.command()(command)

@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 from csgmcmc.cli.messages import fail, missing
-from csgmcmc.demo import DigitsDemo, show_digits
 
 
 class Part(StrEnum):
@@ -23,23 +22,21 @@ def demo(
     part: Annotated[Part | None, typer.Option(help="Only this part.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("runs/demo"),
     steps: Annotated[int, typer.Option(help="Mixture: iterations of each chain.")] = 50_000,
-    chains: Annotated[int, typer.Option(help="Mixture: chains, run side by side.")] = 4,
+    chains: Annotated[int, typer.Option(help="Mixture: number of chains.")] = 4,
     digits_steps: Annotated[int, typer.Option(help="Digits: steps of each method.")] = 4000,
-    seed: Annotated[int, typer.Option(help="Seed of starts and noise.")] = 0,
-    seeds: Annotated[int, typer.Option(help="Digits: seeds, from the first on.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of initial weights and noise.")] = 0,
+    seeds: Annotated[int, typer.Option(help="Digits: number of seeds, from --seed on.")] = 1,
 ) -> None:
     """The method in two minutes: 25 Gaussians, and a network on handwritten digits."""
-    try:
-        from csgmcmc.demo.mixture import (  # noqa: PLC0415  (needs matplotlib, an extra)
-            MixtureDemo,
-            show_mixture,
-        )
+    try:  # here, because they need matplotlib, an extra, and scikit-learn's data sets
+        from csgmcmc.demo import DigitsDemo, show_digits  # noqa: PLC0415
+        from csgmcmc.demo.mixture import MixtureDemo, show_mixture  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise missing(error) from error
     console = Console()
-    torch.set_num_threads(1)  # the tensors are tiny: a second thread only costs
+    torch.set_num_threads(1)  # the tensors are tiny: more threads only cost time
     try:
-        shows = []  # checked before the first of them runs
+        shows = []  # arguments are checked before the first part runs
         if part is not Part.DIGITS:
             mixture = MixtureDemo(steps=steps, chains=chains, seed=seed)
             out.mkdir(parents=True, exist_ok=True)

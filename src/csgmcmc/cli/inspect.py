@@ -1,4 +1,4 @@
-"""`csgmcmc inspect`: what a draw store holds."""
+"""`csgmcmc inspect`: the contents of a draw store."""
 
 import warnings
 from pathlib import Path
@@ -17,9 +17,9 @@ def inspect(
     store: Annotated[Path, typer.Argument(help="Folder of a draw store.")],
     quick: Annotated[bool, typer.Option("--quick", help="Do not read the draws.")] = False,
 ) -> None:
-    """Print what a draw store holds: chains, cycles, draws, sizes, provenance, integrity.
+    """Print the contents of a draw store: chains, cycles, draws, sizes, provenance, integrity.
 
-    Ends with code 1 if something is damaged or left over.
+    Exits with code 1 if a file is damaged or left over.
     """
     if not (store / "store.json").exists():
         raise fail(f"{store} is not a draw store: it has no store.json")

@@ -1,30 +1,40 @@
-"""How commands say that something is wrong: one line, and the code that they end with."""
+"""Errors and warnings of the commands: one line each, and the exit code."""
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+Script = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODULE:FUNCTION",
+        help="A function that returns (model, loss, data), (model, loss, data, validation) or a "
+        "csgmcmc.Task. FILE.py:FUNCTION works too.",
+    ),
+]
+"""The argument of the commands that take a user's own script."""
+
 
 def missing(error: ModuleNotFoundError, extra: str = "plot") -> typer.Exit:
-    """Say what to install for a package that is not there, and end with code 2."""
+    """Print how to install a missing package; the exception to raise has exit code 2."""
     package = (error.name or "a package").partition(".")[0]
     return fail(f"{package} is missing: pip install 'csgmcmc[{extra}]'")
 
 
 def fail(message: str) -> typer.Exit:
-    """Say what is wrong in one line, and end with code 2."""
+    """Print an error in one line; the exception to raise has exit code 2."""
     typer.secho(f"csgmcmc: {message}", err=True, fg="red")
     return typer.Exit(2)
 
 
 def is_own(error: BaseException) -> bool:
-    """Whether an error was raised by this library, whose sentences say what to change.
+    """Whether this library raised an error, so that its message is enough.
 
-    What a user's own code raises is told with a traceback.
+    Errors of a user's own code are shown with a traceback.
     """
     *_, (innermost, _) = walk_tb(error.__traceback__)
     return innermost.f_globals.get("__name__", "").partition(".")[0] == "csgmcmc"
@@ -32,7 +42,7 @@ def is_own(error: BaseException) -> bool:
 
 @contextmanager
 def warnings_in_one_line() -> Iterator[None]:
-    """Warnings of this library are told as its errors are, without a line of its code."""
+    """Show warnings of this library as its errors: one line, without a line of code."""
     before = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *others: Any) -> None:

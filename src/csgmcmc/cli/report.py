@@ -1,4 +1,4 @@
-"""`csgmcmc report`: the scores of a run."""
+"""`csgmcmc report`: print the scores of a run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from csgmcmc.report.run import overview, read_record
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of csgmcmc run.")],
+    folder: Annotated[Path, typer.Argument(help="Output folder of csgmcmc run.")],
 ) -> None:
     """Print the scores of a run again."""
     if not (folder / "store.json").exists():
@@ -22,7 +22,7 @@ def report(
         raise fail(str(error)) from error
     if not record.get("chains"):
         raise fail(
-            f"{folder} is a draw store without scores, which csgmcmc run makes when a run is done; "
-            f"csgmcmc inspect {folder} shows what it holds"
+            f"{folder} is a draw store without scores, which csgmcmc run adds at the end of a run; "
+            f"csgmcmc inspect {folder} shows its contents"
         )
     Console().print(overview(record, folder), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`csgmcmc run`: sample the model of a script of your own."""
+"""`csgmcmc run`: sample the model of a user's own script."""
 
 import json
 import os
@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from csgmcmc.cli.messages import fail, is_own, warnings_in_one_line
-from csgmcmc.cli.sampling import Sampled, chain_like, check, count_chains, sample, seed_of
+from csgmcmc.cli.messages import Script, fail, is_own, warnings_in_one_line
+from csgmcmc.cli.sampling import Sampled, check, count_chains, sample, seed_of
 from csgmcmc.cli.scores import judge
 from csgmcmc.distributed import shutdown_distributed
 from csgmcmc.draws import DrawStore
@@ -27,38 +27,31 @@ RECIPE = "recipe.json"
 
 
 def run(
-    script: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:FUNCTION",
-            help="A function that returns (model, loss, data), and validation data if there are "
-            "any, or a csgmcmc.Task. FILE.py:FUNCTION will do, too.",
-        ),
-    ],
+    script: Script,
     out: Annotated[Path | None, typer.Option(help="Folder of the draws; runs/MODULE.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A recipe, as a JSON file.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A recipe as a JSON file.")] = None,
     chains: Annotated[
         int | None,
-        typer.Option(help="One after another, or divided among the processes of torchrun."),
+        typer.Option(help="Number of chains: in sequence, or divided among torchrun's processes."),
     ] = None,
     sampler: Annotated[str | None, typer.Option(help="SGHMC, SGLD, ...")] = None,
     lr: Annotated[float | None, typer.Option(help="Step size at the start of a cycle.")] = None,
     temperature: Annotated[float | None, typer.Option(help="1 is the posterior.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="A Gaussian prior.")] = None,
-    epochs: Annotated[float | None, typer.Option(help="How often the data are seen.")] = None,
-    cycles: Annotated[int | None, typer.Option(help="How many.")] = None,
-    exploration: Annotated[float | None, typer.Option(help="Its share of a cycle.")] = None,
-    draws: Annotated[int | None, typer.Option(help="Kept in each cycle.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of starts, batches and noise.")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on where a run was stopped.")] = True,
+    weight_decay: Annotated[float | None, typer.Option(help="Gaussian prior.")] = None,
+    epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
+    cycles: Annotated[int | None, typer.Option(help="Number of cycles.")] = None,
+    exploration: Annotated[float | None, typer.Option(help="Share of a cycle.")] = None,
+    draws_per_cycle: Annotated[int | None, typer.Option(help="Draws kept in each cycle.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of initial weights, batches and noise.")] = None,
+    resume: Annotated[bool, typer.Option(help="Resume a run that was stopped.")] = True,
     report: Annotated[
-        bool | None, typer.Option(help="Scores at the end; of a finished run anew.")
+        bool | None, typer.Option(help="Score the draws at the end, or again if it is finished.")
     ] = None,
 ) -> None:
     """Sample the model of your own script: draws on disk, resume, torchrun, and a report.
 
-    Options go before the recipe of --config, and that before the script's own. The same command
-    goes on where it was stopped.
+    Options override the recipe of --config, which overrides the script's own. The same command
+    resumes a run that was stopped.
     """
     values = {
         "sampler": sampler,
@@ -68,7 +61,7 @@ def run(
         "epochs": epochs,
         "cycles": cycles,
         "exploration": exploration,
-        "draws_per_cycle": draws,
+        "draws_per_cycle": draws_per_cycle,
         "seed": seed,
     }
     given = {name: value for name, value in values.items() if value is not None}
@@ -78,41 +71,41 @@ def run(
     out = Path("runs") / name.partition(":")[0] if out is None else out
     if out.is_file():
         raise fail(f"{out}, which --out names, is a file: give a folder")
-    speaks = os.environ.get("RANK", "0") == "0"  # one of the processes that torchrun starts
+    is_main = os.environ.get("RANK", "0") == "0"  # the one process of torchrun that prints
     try:
         make = load_function(script)
         task, recipe = _settle(make, config, given)
         record = _record_of(name, out)
         total = count_chains(chains)
         check(task, recipe, total)
-        if speaks:
+        if is_main:
             _keep_recipe(recipe, out, resume=resume)
         if record["chains"] >= total and not report:
-            if speaks:
-                typer.echo(f"{out} is finished already; another --out begins a new run", err=True)
+            if is_main:
+                typer.echo(f"{out} is finished already; another --out starts a new run", err=True)
         else:
-            with warnings_in_one_line(), _timed(record, out, writes=speaks):
+            with warnings_in_one_line(), _timed(record, out, writes=is_main):
                 done = sample(make, task, recipe, out, total, resume=resume)
             shutdown_distributed()
-            if speaks:
-                record |= _judge(done, recipe, out, wanted=report is not False)
+            if is_main:
+                record |= _judge(done, out, wanted=report is not False)
                 record["chains"] = max(total, record["chains"])
                 _write(out / NAME, record)
     except KeyboardInterrupt:
-        if speaks:
-            typer.echo("csgmcmc: stopped; the same command goes on where it was", err=True)
+        if is_main:
+            typer.echo("csgmcmc: stopped; the same command resumes the run", err=True)
         raise typer.Exit(130) from None
     except SettingsMismatchError as error:
-        raise fail(f"{error}: take another --out, or delete {out}") from error
+        raise fail(f"{error}: use another --out, or delete {out}") from error
     except (DivergedError, StoreError, LockedError) as error:
         raise fail(str(error)) from error
     except ValueError as error:
         if not is_own(error):
-            raise  # it comes from the script, and the traceback says where
+            raise  # an error of the script: the traceback says where
         raise fail(str(error)) from error
-    if speaks:
+    if is_main:
         Console().print(overview(record, out), soft_wrap=True)
-        typer.echo(f"csgmcmc inspect {out} shows the draws, csgmcmc report {out} this again")
+        typer.echo(f"csgmcmc inspect {out} shows the draws, csgmcmc report {out} these scores")
 
 
 def _name_of(script: str) -> str:
@@ -123,31 +116,31 @@ def _name_of(script: str) -> str:
 
 
 def _settle(make: MakeTask, config: Path | None, given: dict[str, Any]) -> tuple[Task, Recipe]:
-    """The task and its recipe: options go before the file, and that before the script's own."""
-    said = {**(read_values(config) if config else {}), **given}
-    seed = said.get("seed", Recipe.seed)
+    """The task and its recipe: options override the file, which overrides the script's own."""
+    values = {**(read_values(config) if config else {}), **given}
+    seed = values.get("seed", Recipe.seed)
     task = make_task(make, seed if isinstance(seed, int) else 0)
     recipe = Recipe.load(config, task.recipe) if config else task.recipe
     recipe = recipe.replace(**given)
-    if seed_of(recipe) != seed:  # which the script says itself
+    if seed_of(recipe) != seed:  # the script sets it
         task = make_task(make, seed_of(recipe))
     return task, recipe
 
 
 def _record_of(name: str, out: Path) -> dict[str, Any]:
-    """What is known of the run in `out`; `chains` are those that are done."""
+    """The record of the run in `out`; `chains` counts the finished ones."""
     record = {"run": name, "chains": 0, "seconds": 0.0, **read_record(out)}
     if record["run"] != name:
-        raise ValueError(f"{out} holds a run of {record['run']}: take another --out")
+        raise ValueError(f"{out} holds a run of {record['run']}: use another --out")
     return record
 
 
 def _keep_recipe(recipe: Recipe, out: Path, *, resume: bool) -> None:
-    """Write the recipe into the folder of the run, or see that it is the same as before."""
+    """Write the recipe into the folder of the run, or check that it has not changed."""
     path, now = out / RECIPE, json.loads(recipe.to_json())
     if not path.exists():
         if (out / "store.json").exists():
-            raise ValueError(f"{out} holds draws that csgmcmc run has not made: take another --out")
+            raise ValueError(f"{out} holds draws that are not from csgmcmc run: use another --out")
         with readable_io_errors(out, "writing the recipe"):
             out.mkdir(parents=True, exist_ok=True)
             atomic_write(path, recipe.save)
@@ -160,18 +153,18 @@ def _keep_recipe(recipe: Recipe, out: Path, *, resume: bool) -> None:
     ]
     if others:
         raise ValueError(
-            f"{out} holds a run with other settings ({', '.join(others)}): take another --out, or "
-            f"go on with that run by --config {path}"
+            f"{out} holds a run with other settings ({', '.join(others)}): use another --out, or "
+            f"resume that run with --config {path}"
         )
     if not resume:
-        raise ValueError(f"{out} holds a run already: take another --out, or leave out --no-resume")
+        raise ValueError(f"{out} holds a run already: use another --out, or leave out --no-resume")
 
 
 @contextmanager
 def _timed(record: dict[str, Any], out: Path, *, writes: bool) -> Iterator[None]:
-    """Count the seconds of the block in the record, which is on disk before it begins, too.
+    """Add the seconds of the block to the record.
 
-    So a run that is killed has the name of its script.
+    The record is written before the block too, so that a killed run has the name of its script.
     """
     began = time.monotonic()
     try:
@@ -187,11 +180,11 @@ def _timed(record: dict[str, Any], out: Path, *, writes: bool) -> Iterator[None]
 def _write(path: Path, record: Record) -> None:
     with readable_io_errors(path.parent, f"writing {path.name}"):
         text = json.dumps(record, indent=1) + "\n"
-        atomic_write(path, lambda aside: aside.write_text(text))
+        atomic_write(path, lambda temporary: temporary.write_text(text))
 
 
-def _judge(done: Sampled, recipe: Recipe, out: Path, *, wanted: bool) -> dict[str, Any]:
-    """Counts, and scores where there are data for them."""
+def _judge(done: Sampled, out: Path, *, wanted: bool) -> dict[str, Any]:
+    """Counts, and scores if there are validation data."""
     draws, task = DrawStore(out), done.task
     found: dict[str, Any] = {
         "draws": len(draws),
@@ -200,13 +193,13 @@ def _judge(done: Sampled, recipe: Recipe, out: Path, *, wanted: bool) -> dict[st
     for name in ("average", "draw", "check"):
         found[name] = None
     if not wanted:
-        return {**found, "why": "--no-report said so"}
+        return {**found, "why": "--no-report was given"}
     if task.validation is None:
-        return {**found, "why": "the script gives no validation data, as a fourth in its tuple"}
+        return {**found, "why": "the script returns no validation data, the fourth of its tuple"}
     try:
         posterior = Posterior(task.model, draws, likelihood=task.likelihood)
-        return {**found, "why": None, **judge(posterior, task.validation, chain_like(done, recipe))}
+        return {**found, "why": None, **judge(posterior, done)}
     except ValueError as error:
         if not is_own(error):
             raise
-        return {**found, "why": str(error)}  # the draws are there: a report can be made later
+        return {**found, "why": str(error)}  # the draws are safe: they can be scored later

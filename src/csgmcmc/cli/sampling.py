@@ -1,7 +1,6 @@
-"""The chains of a script: in which process each runs, from which seed, on which data."""
+"""The chains of a script: the process, the seed and the data of each."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,24 @@ from csgmcmc.chain import Chain
 from csgmcmc.distributed import ProcessLayout, init_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.store import keep_trainable
-from csgmcmc.recipe import Recipe, batches_of, size_of
-from csgmcmc.schedules import Schedule
-from csgmcmc.task import APART, MakeTask, Task, seeded, with_own_start
+from csgmcmc.loaders import clone_loader
+from csgmcmc.randomness import seeded
+from csgmcmc.recipe import Recipe
+from csgmcmc.task import CHAIN_SEED_OFFSET, MakeTask, Task, with_own_start
 
-RUNNING = 500  # between the seed of a chain's start and that of its batches
+BATCH_SEED_OFFSET = 500  # between the seed of a chain's initial weights and that of its batches
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A chain that is done: what is needed to judge its draws."""
+    """A finished chain and its task."""
 
     task: Task
-    schedule: Schedule
-    sampler: Mapping[str, Any] | None
-    """State of the sampler; None where it is gone."""
-    replicas: int
+    chain: Chain
 
 
 def count_chains(chains: int | None) -> int:
-    """All chains of a run: by default one for each process of torchrun."""
+    """Number of chains of a run: by default one per process of torchrun."""
     world = _variable("WORLD_SIZE", 1)
     total = world if chains is None else check_count("chains", chains, at_least=1)
     if total > world and total % world:
@@ -45,19 +42,17 @@ def count_chains(chains: int | None) -> int:
 
 
 def check(task: Task, recipe: Recipe, chains: int) -> None:
-    """Refuse a run that cannot begin, before anything is written."""
-    _size(task)
+    """Raise if the run cannot begin, before anything is written."""
+    _ = task.size
     seed_of(recipe)
     replicas = max(1, _variable("WORLD_SIZE", 1) // chains)
-    recipe.make_schedule(
-        max(1, batches_of(task.data) // replicas // task.options.get("accumulate", 1))
-    )
+    recipe.make_schedule(task.steps_per_epoch(replicas))
 
 
 def sample(
     make: MakeTask, task: Task, recipe: Recipe, out: Path, chains: int, *, resume: bool = True
 ) -> Sampled:
-    """Run this process's chains, one after another; what is returned is of the first."""
+    """Run the chains of this process in sequence, and return the first."""
     world = _variable("WORLD_SIZE", 1)
     if chains < world:  # several processes for each chain
         here = init_distributed(chains)
@@ -69,7 +64,7 @@ def sample(
     def started(number: int) -> Task:
         return with_own_start(task, make, seed_of(recipe), number)
 
-    # Two at a time, so that a script that cannot make a second start is refused before the first.
+    # Two at a time, so that a script that cannot make a second model fails before the first runs.
     ready = [started(number) for number in numbers[:2]]
     sampled: list[Sampled] = []
     for index, number in enumerate(numbers):
@@ -82,31 +77,30 @@ def sample(
 def _sample_one(
     task: Task, recipe: Recipe, out: Path, here: ProcessLayout, *, resume: bool
 ) -> Sampled:
-    seed = seed_of(recipe) + APART * here.chain_id
+    seed = seed_of(recipe) + CHAIN_SEED_OFFSET * here.chain_id
     device = _device_of(task.model, here)
     task.model.to(device)
     frozen = any(not param.requires_grad for param in task.model.parameters())
     store = DrawStore(out, only=keep_trainable(task.model) if frozen else None)
-    options = {"device": device, "progress": _variable("RANK", 0) == 0, **task.options}
+    options = {"device": device, "progress": _variable("RANK", 0) == 0, **task.chain_options}
     chain = recipe.make_chain(
         task.model,
         task.loss,
         divided(task.data, here, seed_of(recipe)),
         store,
-        num_data=_size(task),
+        num_data=task.size,
         layout=here,
         **options,
     )
-    if here.chain_id > 0:  # else all chains would go through the data in the same order
+    if here.chain_id > 0:  # otherwise all chains would see the data in the same order
         for generator in chain.generators:
             if isinstance(generator, torch.Generator):
-                generator.manual_seed(seed + RUNNING)
-    gone = is_finished(store, chain) and not (out / "checkpoints").exists()
-    if not gone:
-        with seeded(seed + RUNNING + here.replica_id):
+                generator.manual_seed(seed + BATCH_SEED_OFFSET)
+    # A finished run whose checkpoints were deleted can still be scored.
+    if not is_finished(store, chain) or (out / "checkpoints").exists():
+        with seeded(seed + BATCH_SEED_OFFSET + here.replica_id):
             chain.run(resume=resume)
-    state = None if gone else chain.sampler.state_dict()
-    return Sampled(task, chain.schedule, state, here.replicas)
+    return Sampled(task, chain)
 
 
 def is_finished(store: DrawStore, chain: Chain) -> bool:
@@ -115,44 +109,20 @@ def is_finished(store: DrawStore, chain: Chain) -> bool:
 
 
 def seed_of(recipe: Recipe) -> int:
-    """The seed of a run, which must be known for the run to go on."""
+    """The seed of a run, without which it could not be resumed."""
     if recipe.seed is None:
-        raise ValueError("seed must be a number, so that a run that was stopped goes on: give one")
+        raise ValueError("seed must be a number, so that a stopped run can be resumed: give one")
     return recipe.seed
 
 
-def chain_like(sampled: Sampled, recipe: Recipe) -> Chain:
-    """A chain of the same parts, on one process: for `Posterior.check`.
-
-    Replicas of a chain average their gradients as batches that are accumulated do.
-    """
-    task = sampled.task
-    trained = [param for param in task.model.parameters() if param.requires_grad]
-    sampler = recipe.make_sampler(trained, num_data=_size(task))
-    if sampled.sampler is not None:
-        sampler.load_state_dict(dict(sampled.sampler))
-    kept = {name: task.options[name] for name in ("autocast", "device") if name in task.options}
-    accumulate = task.options.get("accumulate", 1) * sampled.replicas
-    return Chain(
-        *(task.model, task.loss, task.data, sampler, sampled.schedule),
-        accumulate=accumulate,
-        progress=False,
-        **kept,
-    )
-
-
-def _size(task: Task) -> float:
-    return size_of(task.data) if task.num_data is None else task.num_data
-
-
 def _device_of(model: nn.Module, here: ProcessLayout) -> torch.device:
-    """The process's own, unless the script has put the model elsewhere."""
+    """The process's own device, unless the script has moved the model elsewhere."""
     device = next((param.device for param in model.parameters()), here.device)
     return here.device if device.type == "cpu" else device
 
 
 def divided(data: Any, here: ProcessLayout, seed: int) -> Any:
-    """The loader that gives each replica of a chain its own part of the data."""
+    """A loader that gives each replica of a chain its own part of the data."""
     sampler = getattr(data, "sampler", None)
     if here.replicas == 1 or isinstance(sampler, DistributedSampler):
         return data
@@ -164,18 +134,10 @@ def divided(data: Any, here: ProcessLayout, seed: int) -> Any:
             "shuffles or does not, one whose sampler is "
             "csgmcmc.init_distributed(...).data_sampler(data set), or as many chains as processes"
         )
-    names = (
-        *("batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout"),
-        *("worker_init_fn", "multiprocessing_context", "generator", "prefetch_factor"),
-        *("persistent_workers", "pin_memory_device"),
-    )
-    return DataLoader(
-        data.dataset,
-        sampler=here.data_sampler(data.dataset, shuffle=shuffle, seed=seed),
-        **{name: getattr(data, name) for name in names},
-    )
+    order = here.data_sampler(data.dataset, shuffle=shuffle, seed=seed)
+    return clone_loader(data, data.dataset, sampler=order)
 
 
 def _variable(name: str, default: int) -> int:
-    """What torchrun says."""
+    """An environment variable that torchrun sets."""
     return int(os.environ.get(name, default))

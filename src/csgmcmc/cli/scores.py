@@ -1,7 +1,6 @@
-"""What the draws of a run are worth on held-out data: the average beside its draws."""
+"""Scores of a run on validation data: the posterior predictive beside its single draws."""
 
 import io
-from collections.abc import Iterable
 from contextlib import redirect_stdout
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from csgmcmc import diagnostics
 from csgmcmc.chain import Chain
+from csgmcmc.cli.sampling import Sampled
 from csgmcmc.posterior import Categorical, ClassPredictive, GaussianPredictive, Posterior
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.task import check_pairs
@@ -17,12 +17,12 @@ from csgmcmc.task import check_pairs
 Scores = dict[str, float]
 
 
-def judge(posterior: Posterior, validation: Iterable[Any], chain: Chain) -> dict[str, Any]:
-    """Scores of the average and, as a mean, of its draws; and `Posterior.check` in words."""
-    # A list: of a loader that shuffles, too, all see the same.
-    batches = check_pairs(list(validation), posterior.likelihood)
-    with redirect_stdout(io.StringIO()):  # which is said in the report
-        check = posterior.check(batches, chain=chain)
+def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
+    """Scores of the posterior predictive, mean scores of its draws, and `Posterior.check`."""
+    # A list, so that all scores see the same data even if the loader shuffles.
+    batches = check_pairs(list(done.task.validation or ()), posterior.likelihood)
+    with redirect_stdout(io.StringIO()):  # the report has it
+        check = posterior.check(batches, chain=_on_one_process(done))
     average, draws = _scores(posterior, posterior.predict_loader(batches, members=True))
     numbers = check.numbers
     return {
@@ -32,10 +32,22 @@ def judge(posterior: Posterior, validation: Iterable[Any], chain: Chain) -> dict
     }
 
 
+def _on_one_process(done: Sampled) -> Chain:
+    """The chain on all of the data, for `Posterior.check`.
+
+    Replicas of a chain average their gradients as accumulated batches do.
+    """
+    task, chain = done.task, done.chain
+    options = {name: task.chain_options.get(name) for name in ("autocast", "device")}
+    accumulate = chain.accumulate * chain.layout.replicas
+    parts = (task.model, task.loss, task.data, chain.sampler, chain.schedule)
+    return Chain(*parts, accumulate=accumulate, progress=False, **options)
+
+
 def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Scores]:
-    """Of the average, and the mean of those of the draws."""
+    """Scores of the posterior predictive, and the mean of the scores of the draws."""
     if isinstance(predictive, GaussianPredictive):
-        assert predictive.members is not None  # noqa: S101  (they were asked for)
+        assert predictive.members is not None  # noqa: S101  (requested)
         wrong = [_root_mean_square(mean, predictive) for mean in predictive.members]
         return {"RMSE": _root_mean_square(predictive.mean, predictive)}, {"RMSE": _mean(wrong)}
     assert isinstance(predictive, ClassPredictive)  # noqa: S101  (there is no other)
@@ -54,7 +66,7 @@ def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Score
 
 
 def _root_mean_square(mean: Tensor, predictive: Predictive) -> float:
-    assert predictive.targets is not None  # noqa: S101  (check has seen them)
+    assert predictive.targets is not None  # noqa: S101  (check needs them too)
     return float((mean.cpu() - predictive.targets.cpu()).double().square().mean().sqrt())
 
 

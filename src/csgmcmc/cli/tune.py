@@ -1,4 +1,4 @@
-"""`csgmcmc tune`: search for a recipe for the model of a script of your own."""
+"""`csgmcmc tune`: search for a recipe for the model of a user's own script."""
 
 import math
 import shlex
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from csgmcmc.cli.messages import fail, is_own
+from csgmcmc.cli.messages import Script, fail, is_own
 from csgmcmc.recipe import Recipe
 from csgmcmc.task import load_function
 from csgmcmc.tuning import Trial, read_trials
@@ -17,31 +17,25 @@ from csgmcmc.tuning import tune as search
 
 
 def tune(
-    script: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:FUNCTION",
-            help="A function that returns (model, loss, data), and validation data if there are "
-            "any, or a csgmcmc.Task. FILE.py:FUNCTION will do, too.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the search.")] = Path("runs/tune"),
-    trials: Annotated[int, typer.Option(help="How many, those of earlier calls included.")] = 20,
+    script: Script,
+    out: Annotated[Path, typer.Option(help="Folder for the search.")] = Path("runs/tune"),
+    trials: Annotated[int, typer.Option(help="In total, with those of earlier calls.")] = 20,
     epochs: Annotated[
         float | None, typer.Option(help="Of each trial; by default those of the script's recipe.")
     ] = None,
     lr: Annotated[
-        float | None, typer.Option(help="Step size; by default that of a range test.")
+        float | None, typer.Option(help="Step size; by default found by a range test.")
     ] = None,
     held_out: Annotated[
-        float, typer.Option(help="Share of the training data to score on, if there are no others.")
+        float,
+        typer.Option(help="Share of the data to validate on, if the script has no others."),
     ] = 0.2,
-    seed: Annotated[int, typer.Option(help="Of starts, batches, noise and search.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of initial weights, batches, noise and search.")] = 0,
 ) -> None:
     """Search for lr, cycles, exploration and temperature for your own script.
 
-    lr is that of a range test, the others have the best log score on held-out data. Trials are kept
-    in OUT as they end: the same command goes on where it was stopped. The result is
+    A range test finds lr; the others maximise the log score on validation data. Trials are saved in
+    OUT as they end: the same command resumes a search that was stopped. The result is
     OUT/recipe.json.
     """
     try:
@@ -56,15 +50,15 @@ def tune(
         )
         found = read_trials(out)
     except KeyboardInterrupt:
-        typer.echo("csgmcmc: stopped; the same command goes on where it was", err=True)
+        typer.echo("csgmcmc: stopped; the same command resumes the search", err=True)
         raise typer.Exit(130) from None
     except (ValueError, ImportError) as error:
         if not is_own(error):
-            raise  # it comes from the script, and the traceback says where
+            raise  # an error of the script: the traceback says where
         raise fail(str(error)) from error
     except OSError as error:
         if not str(error.filename).startswith(str(out)):
-            raise  # it is not about the folder of the search, so it comes from the script, too
+            raise  # not about the folder of the search: an error of the script
         raise fail(str(error)) from error
     console = Console()
     console.print(_table(found))
@@ -75,7 +69,7 @@ def tune(
 
 
 def _table(trials: list[Trial]) -> Table:
-    """All trials: the best first, then those that were given up."""
+    """All trials: the best first, then those that were pruned or diverged."""
     table = Table("trial", "cycles", "exploration", "temperature", "log score", "", box=None)
     for trial in sorted(trials, key=_rank):
         whole = trial.outcome == "complete"
@@ -96,6 +90,6 @@ def _rank(trial: Trial) -> tuple[bool, float]:
 
 def _in_words(recipe: Recipe) -> str:
     return (
-        f"the best: lr {recipe.lr:g}, cycles {recipe.cycles}, exploration "
+        f"best: lr {recipe.lr:g}, cycles {recipe.cycles}, exploration "
         f"{recipe.exploration:.2f}, temperature {recipe.temperature:.2g}. To run it:"
     )

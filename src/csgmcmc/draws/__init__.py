@@ -1,4 +1,4 @@
-"""What is kept: draws on disk or in memory, with one interface."""
+"""Draws, on disk or in memory, behind one interface."""
 
 import sys
 
@@ -18,5 +18,5 @@ __all__ = [
 
 
 def discover() -> dict[str, type[Draws]]:
-    """Every kind of draws of this package by name."""
+    """The classes of this package that keep draws, by name."""
     return subclasses_in(sys.modules[__name__], Draws)

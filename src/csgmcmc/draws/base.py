@@ -1,15 +1,16 @@
-"""What is kept: draws, and the one interface of all that keeps them."""
+"""A draw is one kept set of weights; `Draws` is the interface of everything that keeps them."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
-from typing import overload
+from typing import get_args, overload
 
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count
-from csgmcmc.schedules import Stage, Tick
+from csgmcmc.arguments import check_choice, check_count
+from csgmcmc.schedules import Stage
 from csgmcmc.shards import whole_tensor
 
 Tensors = Mapping[str, Tensor]
@@ -18,14 +19,16 @@ Tensors = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Draw:
-    """One kept set of weights: where in the run it is from, and how to get at it.
+    """One kept set of weights, and where in the run it was taken.
+
+    It can be pickled and deep-copied.
 
     Attributes:
         chain_id: number of the chain.
         step: the step after which it was taken.
         cycle: cycle of that step.
         stage: stage of that step.
-        log_likelihood: of the whole data set under these weights, where known.
+        log_likelihood: of the whole data set under these weights, or None if not computed.
     """
 
     chain_id: int
@@ -36,7 +39,7 @@ class Draw:
     _load: Callable[[], dict[str, Tensor]] = field(repr=False, compare=False)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters and buffers by name. From a store they are mapped from the file."""
+        """Parameters and buffers by name. Those of a store are memory-mapped from its file."""
         return self._load()
 
     def load_into(self, model: nn.Module) -> None:
@@ -45,37 +48,54 @@ class Draw:
 
 
 class Draws(ABC, Sequence[Draw]):
-    """A collection of draws in the order of chains, then steps.
+    """A sequence of draws, ordered by chain, then by step.
 
-    Appending the draw of the same chain and step again changes nothing, so that a chain that
-    resumes may repeat its last steps; another draw in its place is refused.
+    Appending an identical draw of the same chain and step again changes nothing, so that a resumed
+    chain may repeat its last steps. A different one raises `DrawConflictError`.
     """
 
     def append(
         self,
         model: nn.Module | Tensors,
-        tick: Tick,
         *,
+        step: int,
+        cycle: int = 0,
+        stage: Stage = "sample",
         chain_id: int = 0,
         log_likelihood: float | None = None,
     ) -> None:
-        """Keep the parameters and buffers of `model` as the draw of `tick`."""
-        check_count("chain_id", chain_id, at_least=0)
-        self._append(tensors_of(model), tick, chain_id, log_likelihood)
+        """Keep a copy of the parameters and buffers of `model`.
+
+        Args:
+            model: a module, or its `state_dict`.
+            step: the step after which the draw is taken.
+            cycle: cycle of that step.
+            stage: stage of that step.
+            chain_id: number of the chain.
+            log_likelihood: of the whole data set under these weights, if known.
+        """
+        step = check_count("step", step, at_least=0)
+        cycle = check_count("cycle", cycle, at_least=0)
+        check_choice("stage", stage, get_args(Stage))
+        chain_id = check_count("chain_id", chain_id, at_least=0)
+        tensors = partial(dict, tensors_of(model))
+        self._append(Draw(chain_id, step, cycle, stage, log_likelihood, tensors))
 
     @abstractmethod
-    def _append(
-        self, tensors: dict[str, Tensor], tick: Tick, chain_id: int, log_likelihood: float | None
-    ) -> None: ...
+    def _append(self, draw: Draw) -> None:
+        """Keep a copy of `draw`, whose tensors are still those of the model."""
 
     def set_log_likelihood(self, draw: Draw, value: float) -> None:
-        """Keep the log-likelihood of the whole data set under `draw`, in place of any before."""
-        if (draw.chain_id, draw.step) not in {(held.chain_id, held.step) for held in self._all()}:
+        """Set the log-likelihood of the whole data set under `draw`, replacing an earlier value."""
+        if not self._has(draw.chain_id, draw.step):
             raise ValueError(f"there is no draw of chain {draw.chain_id} at step {draw.step} here")
         self._set_log_likelihood(draw.chain_id, draw.step, float(value))
 
     @abstractmethod
     def _set_log_likelihood(self, chain_id: int, step: int, value: float) -> None: ...
+
+    @abstractmethod
+    def _has(self, chain_id: int, step: int) -> bool: ...
 
     @abstractmethod
     def _all(self) -> list[Draw]:
@@ -109,7 +129,7 @@ class Draws(ABC, Sequence[Draw]):
 
 
 def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
-    """Parameters and buffers by name, detached; refuses what is not a tensor."""
+    """Parameters and buffers by name, detached; anything else in the state raises."""
     state = model.state_dict() if isinstance(model, nn.Module) else model
     for name, value in state.items():
         if not isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""One writer a chain: a claim that ends with the process that holds it, however it ends."""
+"""One writer per chain: a file lock that ends with the process that holds it, however it ends."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -7,28 +7,28 @@ from filelock import FileLock, Timeout
 
 from csgmcmc.errors import LockedError
 
-# A reader that asks whether a chain has a writer holds the lock for a moment: wait that long.
-PATIENCE = 0.3
+# A reader that asks whether a chain is locked holds the lock for a moment: wait that long.
+TIMEOUT_SECONDS = 0.3
 
 
-def claim(path: Path, what: str) -> FileLock:
-    """Take the lock on `path`; it is held until released, or until the process ends."""
-    lock = FileLock(path, timeout=PATIENCE, poll_interval=PATIENCE / 10)
+def acquire_lock(path: Path, what: str) -> FileLock:
+    """Lock `path` until the lock is released, or the process ends; `what` is for the error."""
+    lock = FileLock(path, timeout=TIMEOUT_SECONDS, poll_interval=TIMEOUT_SECONDS / 10)
     try:
         lock.acquire()
     except Timeout as error:
         raise LockedError(
-            f"{what} is being written by another process: give each chain a number of its own, or "
-            "wait until that run has ended"
+            f"{what} is being written by another process: give each chain a chain_id of its own, "
+            "or wait until that run has ended"
         ) from error
     return lock
 
 
-def is_claimed(path: Path) -> bool:
-    """Whether some process holds the claim on `path` now."""
+def is_locked(path: Path) -> bool:
+    """Whether some process holds the lock on `path` now."""
     if not path.exists():
         return False
-    with suppress(OSError):  # on a disk that is read-only there are no writers
+    with suppress(OSError):  # a read-only disk has no writers
         try:
             with FileLock(path, timeout=0):
                 return False

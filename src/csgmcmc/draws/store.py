@@ -1,15 +1,15 @@
-"""Draws on disk: append-only, atomic, and read without loading them.
+"""Draws on disk: append-only, atomic, memory-mapped.
 
     store.json                     format and dtype
-    base.safetensors               with `only`: what is the same in all draws, kept once
-    chains/0000.manifest           a header line with provenance, then a line for each draw, and
-                                   one for each log-likelihood that was found later
-    chains/0000.lock               the claim of the process that writes the chain
+    base.safetensors               with `only`: the tensors that are the same in all draws
+    chains/0000.manifest           a header line with provenance, then one line per draw, and one
+                                   per log-likelihood that was set later
+    chains/0000.lock               locked by the process that writes the chain
     draws/0000-000000123.safetensors
 
-A draw is written aside, flushed and renamed; then its line in the chain's manifest is flushed, and
-that is the commit. A file without a line is no draw. Each chain has a manifest of its own, so that
-chains never wait for each other.
+A draw is written to a temporary file, flushed and renamed; then its line in the chain's manifest is
+flushed, which commits it. A file without a line is not a draw. Each chain has its own manifest, so
+that chains never wait for each other.
 """
 
 import json
@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,17 +29,11 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from csgmcmc.draws.base import Draw, Draws
-from csgmcmc.draws.lock import claim, is_claimed
+from csgmcmc.draws.lock import acquire_lock, is_locked
 from csgmcmc.draws.manifest import append_line, read_lines
-from csgmcmc.draws.tensors import (
-    checksum,
-    for_disk,
-    read_tensors,
-    write_tensors,
-)
+from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_tensors
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
 from csgmcmc.files import atomic_write, flush, readable_io_errors
-from csgmcmc.schedules import Tick
 
 FORMAT = 1
 
@@ -48,14 +43,16 @@ Only = Collection[str] | Callable[[str], bool]
 class DrawStore(Draws):
     """A folder of draws.
 
+    A pickle or a deep copy of it opens the same folder again, without its locks.
+
     Args:
-        path: the folder; made if it is not there.
-        only: names of the tensors that a draw keeps, or a function that says so of a name. The
-            rest is kept once, from the first draw, and must stay the same: for fine-tuning and
-            adapters. By default all is kept in each draw.
-        dtype: store floating point numbers in this, narrower, dtype.
-        provenance: what the draws are from (config, seed); versions are added. Kept with each
-            chain that this object writes.
+        path: the folder; created by the first append.
+        only: names of the tensors that each draw stores, or a predicate of a name. The others are
+            stored once, from the first draw, and must not change: for fine-tuning and adapters. By
+            default each draw stores all tensors.
+        dtype: store floating point tensors in this narrower dtype.
+        provenance: settings to record with each chain that this object writes, e.g. config and
+            seed. Package versions are added.
     """
 
     def __init__(
@@ -77,11 +74,11 @@ class DrawStore(Draws):
         self._records: dict[tuple[int, int], dict[str, Any]] = {}
         self._log_likelihoods: dict[tuple[int, int], float] = {}
         self._headers: dict[int, dict[str, Any]] = {}
-        self._claims: dict[int, FileLock] = {}
+        self._locks: dict[int, FileLock] = {}
         self._trusted: set[str] = set()
         self._dtype_on_disk: str | None = None
         self.problems: list[str] = []
-        """A sentence for everything in the store that is damaged or left over."""
+        """One sentence per damaged or leftover file."""
 
         if (self.path / "store.json").exists():
             self._check_format()
@@ -90,6 +87,10 @@ class DrawStore(Draws):
             listed = "; ".join(self.problems[:5])
             more = f"; and {len(self.problems) - 5} more" if len(self.problems) > 5 else ""
             warnings.warn(f"{self.path}: {listed}{more}", StoreWarning, stacklevel=2)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {"only": self._only, "dtype": self._dtype, "provenance": self.provenance}
+        return partial(type(self), self.path.absolute(), **options), ()
 
     # Reading
 
@@ -106,13 +107,13 @@ class DrawStore(Draws):
         self._dtype_on_disk = found.get("dtype")
 
     def _read(self) -> None:
-        """Read the manifests, then look at the files: never the other way round.
+        """Read the manifests, then list the files: never the other way round.
 
-        While a chain is being written its newest file may have no line yet, so that only what a
-        chain without a writer has left over is reported.
+        While a chain is being written, its newest file may have no line yet. So leftover files are
+        reported only for chains that are not locked.
         """
         manifests = sorted((self.path / "chains").glob("*.manifest"))
-        busy = {int(path.stem) for path in manifests if is_claimed(path.with_suffix(".lock"))}
+        locked = {int(path.stem) for path in manifests if is_locked(path.with_suffix(".lock"))}
         records: list[dict[str, Any]] = []
         for manifest in manifests:
             found, problems = read_lines(manifest)
@@ -131,11 +132,11 @@ class DrawStore(Draws):
         if any(record["base"] for record in records) and not self._base_file.exists():
             self.problems.append(f"{self._base_file.name}: missing, draws cannot be read")
         for name in sorted(sizes.keys() - {record["draw"] for record in records}):
-            if not any(name.startswith(f"{chain_id:04d}-") for chain_id in busy):
+            if not any(name.startswith(f"{chain_id:04d}-") for chain_id in locked):
                 self.problems.append(f"draws/{name}: not in a manifest, ignored")
 
     def _enter(self, chain_id: int, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Take in a manifest's lines but for the draws', which are returned."""
+        """Read a manifest's header and log-likelihoods; return the lines of draws."""
         records: list[dict[str, Any]] = []
         for line in lines:
             if "draw" in line:
@@ -156,13 +157,16 @@ class DrawStore(Draws):
                 log_likelihood=self._log_likelihoods.get(
                     (record["chain"], record["step"]), record["log_likelihood"]
                 ),
-                _load=lambda record=record: self._load(record),
+                _load=partial(self._load, record),
             )
             for record in self._records.values()
         ]
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def _has(self, chain_id: int, step: int) -> bool:
+        return (chain_id, step) in self._records
 
     def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
         name = record["draw"]
@@ -171,7 +175,7 @@ class DrawStore(Draws):
             raise StoreError(problem)
         base = self._read_base() if record["base"] else {}
         if self._base_checksum != record["base"] and record["base"]:
-            raise StoreError(f"{self._base_file}: missing or damaged, draw {name} is not whole")
+            raise StoreError(f"{self._base_file}: missing or damaged, draw {name} is incomplete")
         return {**base, **read_tensors(self.path / "draws" / name)}
 
     @property
@@ -179,7 +183,7 @@ class DrawStore(Draws):
         return self.path / "base.safetensors"
 
     def _read_base(self) -> dict[str, Tensor]:
-        """What all draws have in common, read and checked once."""
+        """The tensors that all draws share, read and checked once."""
         if not self._base and self._base_file.exists():
             try:
                 self._base = read_tensors(self._base_file)
@@ -189,7 +193,7 @@ class DrawStore(Draws):
         return self._base
 
     def _damage(self, record: dict[str, Any]) -> str | None:
-        """What is wrong with a draw's file, having read all of it; None if nothing is."""
+        """Read all of a draw's file: what is wrong with it, or None."""
         try:
             tensors = read_tensors(self.path / "draws" / record["draw"])
         except Exception as error:
@@ -200,11 +204,11 @@ class DrawStore(Draws):
         return None
 
     def verify(self) -> list[str]:
-        """Read every draw, and return a sentence for each that is damaged."""
+        """Read every draw, and return one sentence for each that is damaged."""
         damages = [self._damage(record) for record in self._records.values()]
         bases = {record["base"] for record in self._records.values()} - {None}
         if bases:
-            self._base = {}  # read it anew
+            self._base = {}  # read it again
             try:
                 self._read_base()
             except StoreError as error:
@@ -214,21 +218,22 @@ class DrawStore(Draws):
         return [damage for damage in damages if damage is not None]
 
     def headers(self) -> dict[int, dict[str, Any]]:
-        """Provenance of each chain, by its number."""
+        """Provenance of each chain, by chain_id."""
         return dict(self._headers)
 
     def size_on_disk(self) -> int:
-        """Bytes of all draws, without the base."""
+        """Bytes of all draws, without `base.safetensors`."""
         return sum(record["bytes"] for record in self._records.values())
 
     # Writing
 
-    def claim(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
-        """Become the one writer of `chain`; an error if another process is.
+    def lock_chain(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
+        """Become the only writer of a chain, until `close`; `append` does so by itself.
 
-        `provenance` is that of this chain, besides what the store was given for all.
+        Raises `LockedError` if another process, or another store object, holds the lock.
+        `provenance` is recorded for this chain, in addition to that of the store.
         """
-        if chain_id in self._claims:
+        if chain_id in self._locks:
             return
         if (self.path / "store.json").exists():
             self._check_format()
@@ -237,13 +242,14 @@ class DrawStore(Draws):
                     f"{self.path} keeps draws in dtype={self._dtype_on_disk}, and was opened with "
                     f"dtype={_named(self._dtype)}: open it with the same"
                 )
-        self._claim(chain_id, provenance)
+        self._lock(chain_id, provenance)
 
-    def _claim(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
-        with readable_io_errors(self.path, f"claiming chain {chain_id}"):
+    def _lock(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
+        """`lock_chain` without the check of the dtype, which matters to draws only."""
+        with readable_io_errors(self.path, f"locking chain {chain_id}"):
             self._create()
             lock = self.path / "chains" / f"{chain_id:04d}.lock"
-            self._claims[chain_id] = claim(lock, f"chain {chain_id} of {self.path}")
+            self._locks[chain_id] = acquire_lock(lock, f"chain {chain_id} of {self.path}")
             # Another process may have written this chain since the store was opened.
             lines, _ = read_lines(self._manifest(chain_id))
             sizes = _sizes(self.path / "draws")
@@ -258,24 +264,24 @@ class DrawStore(Draws):
                 self._headers[chain_id] = header
 
     @contextmanager
-    def writing(self, chains: Collection[int]) -> Iterator[None]:
-        """Hold the claims of `chains`, to keep log-likelihoods of draws that are there."""
-        new = [chain_id for chain_id in chains if chain_id not in self._claims]
+    def locked(self, chain_ids: Collection[int]) -> Iterator[None]:
+        """Hold the locks of several chains, to set log-likelihoods of their draws."""
+        new = [chain_id for chain_id in chain_ids if chain_id not in self._locks]
         try:
             for chain_id in new:
-                self._claim(chain_id)
+                self._lock(chain_id)
             yield
         finally:
-            self._release(new)
+            self._unlock(new)
 
     def close(self) -> None:
-        """Give up all claims; the next append takes them again."""
-        self._release(list(self._claims))
+        """Release all locks; the next append takes its lock again."""
+        self._unlock(list(self._locks))
 
-    def _release(self, chains: Collection[int]) -> None:
-        for chain_id in chains:
-            if chain_id in self._claims:
-                self._claims.pop(chain_id).release()
+    def _unlock(self, chain_ids: Collection[int]) -> None:
+        for chain_id in chain_ids:
+            if chain_id in self._locks:
+                self._locks.pop(chain_id).release()
 
     def _create(self) -> None:
         for folder in ("chains", "draws"):
@@ -283,51 +289,48 @@ class DrawStore(Draws):
         file = self.path / "store.json"
         if not file.exists():
             text = json.dumps({"format": FORMAT, "dtype": _named(self._dtype)})
-            atomic_write(file, lambda aside: aside.write_text(text + "\n"))
+            atomic_write(file, lambda temporary: temporary.write_text(text + "\n"))
 
     def _manifest(self, chain_id: int) -> Path:
         return self.path / "chains" / f"{chain_id:04d}.manifest"
 
-    def _append(
-        self, tensors: dict[str, Tensor], tick: Tick, chain_id: int, log_likelihood: float | None
-    ) -> None:
-        self.claim(chain_id)
-        with readable_io_errors(
-            self.path, f"writing the draw of chain {chain_id}, step {tick.step}"
-        ):
-            kept = for_disk(self._split(tensors), self._dtype)
-            held = self._records.get((chain_id, tick.step))
+    def _append(self, draw: Draw) -> None:
+        chain_id, step = draw.chain_id, draw.step
+        self.lock_chain(chain_id)
+        with readable_io_errors(self.path, f"writing the draw of chain {chain_id}, step {step}"):
+            kept = for_disk(self._split(draw.tensors()), self._dtype)
+            held = self._records.get((chain_id, step))
             if held is not None:
                 if held["checksum"] != checksum(kept):
-                    raise DrawConflictError(chain_id, tick.step)
+                    raise DrawConflictError(chain_id, step)
                 return
-            name = f"{chain_id:04d}-{tick.step:09d}.safetensors"
+            name = f"{chain_id:04d}-{step:09d}.safetensors"
             file = self.path / "draws" / name
-            with ThreadPoolExecutor(1) as aside:  # while the disk writes
-                digest = aside.submit(checksum, kept)
+            with ThreadPoolExecutor(1) as executor:  # while the disk writes
+                digest = executor.submit(checksum, kept)
                 write_tensors(file, kept)
             record = {
                 "draw": name,
                 "chain": chain_id,
-                "step": tick.step,
-                "cycle": tick.cycle,
-                "stage": tick.stage,
-                "log_likelihood": log_likelihood,
+                "step": step,
+                "cycle": draw.cycle,
+                "stage": draw.stage,
+                "log_likelihood": draw.log_likelihood,
                 "base": self._base_checksum if self._only is not None else None,
                 "bytes": file.stat().st_size,
                 "checksum": digest.result(),
             }
             append_line(self._manifest(chain_id), record)
-            self._records[chain_id, tick.step] = record
+            self._records[chain_id, step] = record
 
     def _set_log_likelihood(self, chain_id: int, step: int, value: float) -> None:
-        doing = f"keeping a log-likelihood of chain {chain_id}, step {step}"
-        with self.writing([chain_id]), readable_io_errors(self.path, doing):
+        action = f"setting the log-likelihood of chain {chain_id}, step {step}"
+        with self.locked([chain_id]), readable_io_errors(self.path, action):
             append_line(self._manifest(chain_id), {"likelihood_of": step, "log_likelihood": value})
         self._log_likelihoods[chain_id, step] = value
 
     def _split(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The part that a draw keeps; the rest goes into the base, or is checked against it."""
+        """The tensors that a draw stores; the others go into the base, or must equal it."""
         if self._only is None:
             return tensors
         wanted = self._only if callable(self._only) else set(self._only).__contains__
@@ -338,14 +341,14 @@ class DrawStore(Draws):
         if rest and not self._read_base():
             if any(record["base"] for record in self._records.values()):
                 raise StoreError(f"{self._base_file} is missing: the draws in the store need it")
-            # Another chain may have written it meanwhile: theirs stays, and is compared with.
+            # If another chain has written it meanwhile, that one stays and is compared with.
             write_tensors(self._base_file, for_disk(rest, dtype=None), overwrite=False)
         base = self._read_base()
         for name, tensor in rest.items():
             if name not in base or not torch.equal(base[name], tensor.cpu()):
                 raise StoreError(
-                    f"{name} is not kept by only= and differs from the base of {self.path}: keep "
-                    "it in each draw, or use a store of its own"
+                    f"{name} is not stored by only= and differs from the base of {self.path}: "
+                    "store it in each draw, or use another store"
                 )
         return kept
 
@@ -355,7 +358,11 @@ def keep_trainable(model: nn.Module) -> Callable[[str], bool]:
     named = model.named_parameters(remove_duplicate=False)
     # The draws of a stack have the names of the single model.
     frozen = {name.removeprefix("inner.") for name, param in named if not param.requires_grad}
-    return lambda name: name not in frozen
+    return partial(_is_absent, frozen)
+
+
+def _is_absent(names: set[str], name: str) -> bool:
+    return name not in names
 
 
 def _named(dtype: torch.dtype | None) -> str | None:
@@ -363,13 +370,13 @@ def _named(dtype: torch.dtype | None) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the draws were made with."""
+    """Versions of Python and of the packages that write draws."""
     packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy", "safetensors")}
     return {"python": platform.python_version(), **packages}
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Sizes of the files of a folder by name, but for those that vanish meanwhile."""
+    """Sizes of the files of a folder by name; files that vanish meanwhile are skipped."""
     sizes: dict[str, int] = {}
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:

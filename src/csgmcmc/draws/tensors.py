@@ -1,4 +1,4 @@
-"""Tensors in a file: one safetensors file, written so that it is whole or not there."""
+"""Tensors in one safetensors file, written atomically."""
 
 import json
 import math
@@ -35,17 +35,17 @@ DTYPES = {  # by their names in the safetensors format
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, overwrite: bool = True) -> None:
-    """Write `tensors` aside, flush them to the disk, and only then give them their name."""
+    """Write `tensors` to a temporary file, flush it, then rename it to `path`."""
     unique, aliases = _without_aliases(tensors)
     metadata = {"aliases": json.dumps(aliases)} if aliases else None
     atomic_write(path, lambda aside: save_file(unique, aside, metadata), overwrite=overwrite)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, mapped: pages are read when they are used.
+    """The tensors of a file, memory-mapped: pages are read when they are used.
 
-    The safetensors format is a length, a JSON header and the bytes. Read here and not with
-    `safe_open`, which takes some 50 microseconds for every tensor: more than a small model takes.
+    The safetensors format is a length, a JSON header and the bytes. It is parsed here because
+    `safe_open` takes about 50 microseconds per tensor, longer than a small model's forward pass.
     """
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -70,7 +70,7 @@ def _tensor_at(mapped: mmap.mmap, start: int, entry: dict[str, Any]) -> Tensor:
 
 
 def for_disk(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[str, Tensor]:
-    """On the CPU, contiguous, and with floating point numbers narrowed to `dtype` if given."""
+    """On the CPU, contiguous, with floating point tensors converted to `dtype` if given."""
     ready: dict[str, Tensor] = {}
     done: dict[tuple, Tensor] = {}  # tied tensors stay tied
     for name, tensor in tensors.items():
@@ -96,7 +96,7 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _without_aliases(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors that share their memory (tied weights) are written once."""
+    """Tensors that share memory (tied weights) are written once."""
     unique: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     seen: dict[tuple[int, torch.Size, torch.dtype], str] = {}
@@ -108,5 +108,5 @@ def _without_aliases(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], 
         seen[key] = name
         storage = tensor.untyped_storage()
         whole = storage.nbytes() == tensor.numel() * tensor.element_size()
-        unique[name] = tensor if whole else tensor.clone()  # a view of a part of something larger
+        unique[name] = tensor if whole else tensor.clone()  # a view of part of a larger tensor
     return unique, aliases

@@ -1,4 +1,4 @@
-"""scikit-learn estimators: a table of data in, predictions of sampled networks out."""
+"""scikit-learn estimators for tabular data, whose predictions average over sampled networks."""
 
 from csgmcmc.estimators.classifier import BayesianMLPClassifier
 from csgmcmc.estimators.regressor import BayesianMLPRegressor

@@ -1,4 +1,4 @@
-"""What both estimators do: a table becomes tensors, a chain runs, and its draws predict."""
+"""The common part of both estimators: prepare the table, run a chain, predict with its draws."""
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
@@ -22,25 +22,26 @@ from csgmcmc.estimators.batches import Batches
 from csgmcmc.estimators.network import Module, own_module, perceptron
 from csgmcmc.estimators.prior import prior_groups
 from csgmcmc.posterior import Posterior
+from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
-from csgmcmc.schedules import Cyclical, Tick
-from csgmcmc.task import seeded
+from csgmcmc.schedules import Cyclical
 
-LEAST_STEPS = 3000  # of a fit, by default: a small table is seen many times,
-LEAST_EPOCHS = 20  # and a large one this often
-ROWS_AT_ONCE = 4096  # of a prediction
+# By default a fit takes at least this many steps and this many epochs.
+MIN_STEPS = 3000
+MIN_EPOCHS = 20
+PREDICTION_BATCH_SIZE = 4096
 
 BeforeStep = Callable[[], object]
-"""What is called before each step."""
+"""A function that is called before each step."""
 
 
 class BayesianMLP(BaseEstimator):
-    """The common part of the two estimators, which say what the outputs of the network mean."""
+    """Base class; the two estimators define what the outputs of the network mean."""
 
     _likelihood = ""
-    """What the outputs mean, as `Posterior` takes it."""
+    """The likelihood, as `Posterior` takes it."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class BayesianMLP(BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    # What an estimator says of its outputs
+    # For subclasses
 
     def _complete(self, network: nn.Module) -> nn.Module:
         """The model that is sampled, around the network."""
@@ -86,18 +87,18 @@ class BayesianMLP(BaseEstimator):
         raise NotImplementedError
 
     def _arrange(self, schedule: Cyclical) -> Cyclical:
-        """The schedule, as the outputs want it."""
+        """The schedule, adapted to the likelihood."""
         return schedule
 
     def _before_step(self, model: nn.Module, sampler: Sampler) -> BeforeStep:
-        """What to do before each step."""
+        """A function to call before each step."""
         del model, sampler
         return lambda: None
 
     # Fitting
 
     def _fit(self, X: NDArray[np.float64], targets: Tensor, outputs: int) -> Self:  # noqa: N803
-        """Sample the weights of a network with so many outputs."""
+        """Sample the weights of a network with `outputs` outputs."""
         check_number("prior_scale", self.prior_scale, above=0)
         batch_size = check_count("batch_size", self.batch_size, at_least=1)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -105,7 +106,7 @@ class BayesianMLP(BaseEstimator):
         self.scaler_ = StandardScaler().fit(X)
         features = torch.from_numpy(self.scaler_.transform(X)).float()
         self._is_perceptron = self.module is None
-        # A user's module draws from the global generators, for its start and for dropout.
+        # A user's module draws initial weights and dropout from the global generators.
         with nullcontext() if self.module is None else seeded(seed):
             if self.module is None:
                 width, hidden = X.shape[1], self.hidden_layer_sizes
@@ -118,7 +119,7 @@ class BayesianMLP(BaseEstimator):
         return self
 
     def _run(self, model: nn.Module, batches: Batches, seed: int) -> None:
-        least = max(LEAST_EPOCHS, LEAST_STEPS / len(batches))
+        least = max(MIN_EPOCHS, MIN_STEPS / len(batches))
         recipe = Recipe(
             sampler=self.sampler,
             lr=self.lr,
@@ -136,8 +137,8 @@ class BayesianMLP(BaseEstimator):
         before_step = self._before_step(model, sampler)
         losses: list[float] = []
 
-        def on_step(moment: StepInfo) -> None:
-            losses.append(moment.loss)
+        def on_step(info: StepInfo) -> None:
+            losses.append(info.loss)
             before_step()
 
         before_step()
@@ -150,7 +151,7 @@ class BayesianMLP(BaseEstimator):
             MemoryDraws(),
             device=next(model.parameters()).device,
             callbacks=on_step,
-            watch=False,  # its words are for those who made the chain themselves
+            watch=False,  # its warnings are for those who made the chain themselves
             progress=bool(self.verbose),
         )
         try:
@@ -167,25 +168,27 @@ class BayesianMLP(BaseEstimator):
         return ValueError(f"lr={self.lr} is too large for these data: lower it")
 
     def _groups(self, model: nn.Module, num_data: int) -> list[dict[str, Any]]:
-        """All parameters that are sampled, with their priors and steps."""
+        """Groups of the sampled parameters, with their priors and step sizes."""
         return self._prior_groups(model.parameters(), num_data)
 
     def _prior_groups(self, weights: Iterable[nn.Parameter], num_data: int) -> list[dict[str, Any]]:
-        return prior_groups(
-            weights, self.prior_scale, num_data, None if self._preconditions() else self.lr
-        )
+        lr = None if self._preconditioned else self.lr
+        return prior_groups(weights, self.prior_scale, num_data, lr)
 
-    def _preconditions(self) -> bool:
-        """Whether the sampler has a preconditioner, and so finds the size of steps by itself."""
-        return samplers()[self.sampler].gradient_gain is not Sampler.gradient_gain
+    @property
+    def _preconditioned(self) -> bool:
+        """Whether the sampler has a preconditioner, and so adapts its steps itself."""
+        kind = samplers()[self.sampler]
+        overrides_gain = kind.gradient_gain is not Sampler.gradient_gain
+        return getattr(kind, "preconditioned", overrides_gain)
 
     # Predicting
 
     def _make_posterior(self) -> Posterior:
-        """A perceptron predicts in double precision, and all draws at once.
+        """A perceptron predicts in double precision, with all draws at once.
 
-        So a row's prediction does not depend on the rows beside it. Of a user's own module we do
-        not know whether it can do either.
+        So the prediction of a row does not depend on the other rows of its batch. A user's own
+        module may support neither.
         """
         plain = self._is_perceptron
         return Posterior(
@@ -197,36 +200,16 @@ class BayesianMLP(BaseEstimator):
         )
 
     def _checked(self, X: ArrayLike, **options: Any) -> Any:  # noqa: N803
-        """A table, and targets where they are given, as scikit-learn checks them."""
-        check: Any = validate_data  # its docstring has other types than pyright finds
+        """The table, and the targets if given, validated by scikit-learn."""
+        check: Any = validate_data  # pyright infers wrong types from its docstring
         return check(self, X, dtype=np.float64, **options)
 
     def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:  # noqa: N803
-        """The averaged prediction for rows, as the library gives it."""
+        """The posterior predictive for rows, in standardised units."""
         check_is_fitted(self, "posterior_")
         rows = self._checked(X, reset=False)
         features = torch.from_numpy(self.scaler_.transform(rows))
         features = features if self._is_perceptron else features.float()
-        return self.posterior_.predict_loader(features.split(ROWS_AT_ONCE), members=members)
-
-    # Draws in memory hold functions, and a posterior what it works with: neither can be pickled.
-
-    def __getstate__(self) -> dict[str, Any]:
-        found: Any = super().__getstate__()
-        state = dict(found)
-        if "draws_" in state:
-            del state["posterior_"]
-            state["draws_"] = [
-                (draw.tensors(), draw.chain_id, draw.step, draw.cycle, draw.stage)
-                for draw in self.draws_
-            ]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "draws_" in state:
-            self.draws_ = MemoryDraws()
-            for tensors, chain, step, cycle, stage in state["draws_"]:
-                tick = Tick(step, cycle, stage, lr_scale=1.0, temperature_scale=1.0, collect=True)
-                self.draws_.append(tensors, tick, chain_id=chain)
-            self.posterior_ = self._make_posterior()
+        return self.posterior_.predict_loader(
+            features.split(PREDICTION_BATCH_SIZE), members=members
+        )

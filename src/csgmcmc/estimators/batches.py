@@ -1,4 +1,4 @@
-"""The rows of a table in shuffled minibatches."""
+"""Shuffled minibatches of the rows of a table."""
 
 import math
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from torch.utils.data import TensorDataset
 
 
 class Batches:
-    """Minibatches of nearly equal size, in a new order each time.
+    """Minibatches of nearly equal size, in a new order each epoch.
 
-    A `DataLoader` would take the rows one by one, which for small networks is most of the time, and
-    its last batch may be a single row, which batch normalisation refuses.
+    A `DataLoader` collates row by row, which takes most of the time for small networks, and its
+    last batch may be a single row, which batch normalisation rejects.
 
     Args:
-        features: one row for each data point.
-        targets: as many targets.
-        batch_size: the most rows in a batch; where there are fewer rows, all of them are one.
-        generator: what the order is drawn from.
+        features: one row per data point.
+        targets: one target per data point.
+        batch_size: maximum number of rows in a batch.
+        generator: for the order.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Classification of rows."""
+"""Classification of tabular data."""
 
 from typing import Any, Self
 
@@ -15,33 +15,33 @@ from csgmcmc.posterior import ClassPredictive
 
 
 class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
-    """Classifies rows, with probabilities that are averages over sampled networks.
+    """Predicts class probabilities, averaged over sampled networks.
 
-    Each column of the table is brought to mean 0 and standard deviation 1, then a perceptron
-    follows, or your own `module`. Its weights are drawn by cyclical SG-MCMC. At `temperature=1` the
-    law is their posterior given the classes, up to the errors of finite steps and of minibatches.
-    The prior of a weight is N(0, prior_scale^2 / fan_in), fan_in being the number of inputs that
-    its unit adds up; of biases, and all else with one dimension, N(0, prior_scale^2).
+    Columns are standardised, then a multilayer perceptron, or your own `module`, gives the logits.
+    Its weights are sampled by cyclical SG-MCMC. At `temperature=1` the stationary distribution is
+    their posterior given the classes, up to the errors of finite step sizes and of minibatches. The
+    prior of a weight is N(0, prior_scale^2 / fan_in), that of a bias or any other vector
+    N(0, prior_scale^2). Exploration runs at temperature 0.
 
     Args:
-        hidden_layer_sizes: widths of the hidden layers, or of the only one; () is a linear model.
+        hidden_layer_sizes: widths of the hidden layers, or a single width; () is a linear model.
         activation: between the layers: "relu", "silu" or "tanh".
         module: a network to sample instead of the perceptron: a `torch.nn.Module`, which is copied,
-            or a function (or class) of the numbers of features and of outputs that makes one. There
-            is one output, a logit, for each class. The two arguments above are not used then.
+            or a function (or class) that makes one from the numbers of features and of outputs. It
+            has one output, a logit, per class. The two arguments above are then ignored.
         sampler: name of the sampler, e.g. "SGHMC" or "SGLD".
-        lr: step size at the start of each cycle, in units of the prior: that of a weight is lr
-            times its prior's variance, so that one lr does for all widths of layers. Not for PSGLD,
-            which scales steps by itself.
-        temperature: 1 samples the posterior; below 1 is colder, 0 optimises.
+        lr: step size at the start of each cycle, in units of the prior: the step size of a weight
+            is lr times its prior variance, so that one lr suits layers of any width. PSGLD adapts
+            its steps itself.
+        temperature: 1 samples the posterior; below 1 is a cold posterior, 0 optimises.
         prior_scale: scale of the prior of the weights.
-        epochs: how often a fit sees the rows; by default 20 times, and in at least 3000 steps.
+        epochs: passes over the rows; by default 20, or as many as 3000 steps need.
         cycles: cycles of the step size; each begins with large steps, to reach another mode.
-        exploration: share of a cycle that explores, at temperature 0, before draws are kept.
+        exploration: share of a cycle that explores before draws are kept.
         draws_per_cycle: draws kept in each cycle.
-        batch_size: the most rows in a minibatch; where there are fewer rows, all of them are one.
-        random_state: seed of start, order and noise, or a `numpy.random.RandomState`. The same
-            integer gives the same fit.
+        batch_size: maximum number of rows in a minibatch.
+        random_state: seed of initial weights, data order and noise, or a
+            `numpy.random.RandomState`. The same integer gives the same fit.
         verbose: show the progress of a fit.
 
     Attributes:
@@ -49,10 +49,10 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         n_features_in_: number of columns of `X`.
         feature_names_in_: their names, where `X` has them.
         scaler_: the `StandardScaler` of the columns.
-        draws_: the draws, of `cycles * draws_per_cycle` networks.
-        posterior_: the `csgmcmc.Posterior` of them. It takes rows that `scaler_` has transformed.
-        module_: the network, with the weights of the last step.
-        loss_curve_: mean loss of each epoch.
+        draws_: the `cycles * draws_per_cycle` draws.
+        posterior_: the `csgmcmc.Posterior` of them; its inputs are rows transformed by `scaler_`.
+        module_: the network with the weights of the last step.
+        loss_curve_: mean training loss of each epoch.
     """
 
     _likelihood = "categorical"
@@ -72,7 +72,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         return cross_entropy(outputs, targets)
 
     def predictive(self, X: ArrayLike, *, members: bool = False) -> ClassPredictive:  # noqa: N803
-        """The whole prediction: entropy, mutual information and, on request, each draw's."""
+        """The posterior predictive, with each draw's probabilities if `members`."""
         return self._predictive(X, members=members)
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803

@@ -1,4 +1,4 @@
-"""The network of an estimator: a perceptron, or the user's own module."""
+"""The network of an estimator: a multilayer perceptron, or the user's own module."""
 
 import copy
 import math
@@ -18,7 +18,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 Module = nn.Module | Callable[[int, int], nn.Module]
-"""A network, or a function (or class) of the numbers of features and outputs that makes one."""
+"""A network, or a function (or class) that makes one from the numbers of features and outputs."""
 
 
 def perceptron(
@@ -28,7 +28,7 @@ def perceptron(
     activation: str,
     generator: torch.Generator,
 ) -> nn.Sequential:
-    """Linear layers with activations between them; only `generator` is drawn from."""
+    """Linear layers with activations between them, initialised from `generator` alone."""
     make_activation = ACTIVATIONS[check_choice("activation", activation, tuple(ACTIVATIONS))]
     layers: list[nn.Module] = []
     for inputs, width in pairwise((features, *_sizes(hidden), outputs)):
@@ -43,7 +43,7 @@ def perceptron(
 
 
 def own_module(module: Module, features: Tensor, outputs: int) -> nn.Module:
-    """A copy of the user's network, or the one that their function makes, tried on two rows."""
+    """A copy of the user's network, or the one that their function makes, tested on two rows."""
     width = features.shape[1]
     if isinstance(module, nn.Module):
         made: Any = copy.deepcopy(module)
@@ -68,7 +68,7 @@ def own_module(module: Module, features: Tensor, outputs: int) -> nn.Module:
     wanted = [(rows, outputs), (rows,)][: 2 if outputs == 1 else 1]
     if shape not in wanted:
         raise ValueError(
-            f"module must give a tensor of shape {wanted[0]} for {rows} rows and {outputs} "
+            f"module must return a tensor of shape {wanted[0]} for {rows} rows and {outputs} "
             f"outputs, got {shape}"
         )
     if not any(param.requires_grad for param in made.parameters()):
@@ -77,7 +77,7 @@ def own_module(module: Module, features: Tensor, outputs: int) -> nn.Module:
 
 
 class WithNoise(nn.Module):
-    """A network of means, and beside it the log-variance of the noise, which is sampled too."""
+    """A network that predicts means, with the log-variance of the noise as a parameter."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

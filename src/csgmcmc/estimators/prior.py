@@ -1,4 +1,4 @@
-"""The prior of a network: as wide in its outputs, whatever the width of its layers."""
+"""The prior of a network, scaled by fan-in so that its outputs do not grow with the width."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,13 +11,13 @@ def prior_groups(
 ) -> list[dict[str, Any]]:
     """Parameter groups whose `weight_decay` is the prior N(0, scale^2 / fan_in) of each weight.
 
-    A unit adds up as many terms as it has inputs; with this prior the sum is as wide for many
-    inputs as for one (Neal 1996). What is frozen is left out.
+    With this prior the variance of a unit's sum does not depend on its number of inputs (Neal
+    1996). Frozen parameters are left out.
 
-    Where `lr` is given, it is multiplied by the variance of the prior. That is the same as steps of
-    lr in weights that are divided by the scale of their prior, and leaves the law as it is. The
-    loss curves more the more inputs a unit has, and the larger their weights may be; with these
-    steps one lr does for all.
+    If `lr` is given, the step size of a group is lr times the prior variance. That equals steps of
+    size lr in weights divided by their prior scale, and leaves the stationary distribution
+    unchanged. The curvature of the loss grows with the number of inputs of a unit and with the size
+    of its weights; with these step sizes one lr suits all layers.
     """
     by_inputs: dict[int, list[nn.Parameter]] = {}
     for param in params:
@@ -32,5 +32,5 @@ def prior_groups(
 
 
 def fan_in(param: Tensor) -> int:
-    """Number of inputs that each unit adds up with these weights; 1 for a bias."""
+    """Number of inputs of each unit; 1 for a bias or any other vector."""
     return param[0].numel() if param.ndim > 1 else 1

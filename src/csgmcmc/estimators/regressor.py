@@ -1,6 +1,5 @@
-"""Regression of rows, with noise whose variance is sampled with the weights."""
+"""Regression on tabular data, with a noise variance that is sampled with the weights."""
 
-import math
 from dataclasses import replace
 from typing import Any, Literal, Self, overload
 
@@ -19,48 +18,48 @@ from csgmcmc.schedules import Cyclical
 
 Floats = NDArray[np.float64]
 
-LOG_VARIANCE_SCALE = 3.0  # of the prior of the noise, which is wide: a std of 0.05 to 20
-MOST_VARIANCE = 100.0  # of the noise, the targets having 1: more is that of weights that diverge,
-FEWEST_ROWS = 10  # where there are so many: of fewer, the prior alone may say so
+LOG_VARIANCE_SCALE = 3.0  # of the prior of the noise: a wide one, with std between 0.05 and 20
+# Noise of a larger variance (that of the targets is 1) means that the weights have diverged;
+MAX_NOISE_VARIANCE = 100.0
+MIN_ROWS_TO_JUDGE = 10  # with fewer rows it may come from the prior alone
 
 
 class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
-    """Predicts a number for each row, with a standard deviation, from sampled networks.
+    """Predicts a mean and a standard deviation for each row, averaged over sampled networks.
 
-    Each column of the table and the targets are brought to mean 0 and standard deviation 1, then a
-    perceptron follows, or your own `module`. It gives the mean of Gaussian noise, whose variance is
-    one number that is sampled, too. All are drawn by cyclical SG-MCMC. At `temperature=1` the law
-    is the posterior of weights and noise given the targets, up to the errors of finite steps and of
-    minibatches. The prior of a weight is N(0, prior_scale^2 / fan_in), fan_in being the number of
-    inputs that its unit adds up; of biases, and all else with one dimension, N(0, prior_scale^2).
-    The logarithm of the noise's variance has the prior N(0, 3^2); noise below a thousandth of the
-    targets' standard deviation is not told from none.
+    Columns and targets are standardised, then a multilayer perceptron, or your own `module`,
+    predicts the mean of Gaussian noise. Weights and noise variance are sampled by cyclical SG-MCMC.
+    At `temperature=1` the stationary distribution is their posterior given the targets, up to the
+    errors of finite step sizes and of minibatches. The prior of a weight is
+    N(0, prior_scale^2 / fan_in), that of a bias or any other vector N(0, prior_scale^2). The
+    logarithm of the noise variance has the prior N(0, 3^2). Noise below a thousandth of the
+    targets' standard deviation cannot be told from none.
 
-    The steps of the weights follow the variance of the noise, where that is below the targets', and
-    velocities follow by its root. So the limit of small steps is the posterior for
-    SGLD, SGHMC and SGNHT; PSGLD scales steps by itself. Explorations have the temperature of
-    sampling, not 0: the likeliest weights and noise together are weights that fit every row and
-    noise that is none.
+    Where the noise variance is below that of the targets, step sizes of the weights are
+    proportional to it, and velocities to its root. In the limit of small steps this leaves the
+    posterior unchanged for SGLD, SGHMC and SGNHT; PSGLD adapts its steps itself. Exploration runs
+    at the temperature of sampling, not 0: the joint MAP interpolates the data and drives the noise
+    variance to zero.
 
     Args:
-        hidden_layer_sizes: widths of the hidden layers, or of the only one; () is a linear model.
+        hidden_layer_sizes: widths of the hidden layers, or a single width; () is a linear model.
         activation: between the layers: "relu", "silu" or "tanh".
         module: a network to sample instead of the perceptron: a `torch.nn.Module`, which is copied,
-            or a function (or class) of the numbers of features and of outputs that makes one. There
-            is one output. The two arguments above are not used then.
+            or a function (or class) that makes one from the numbers of features and of outputs. It
+            has one output. The two arguments above are then ignored.
         sampler: name of the sampler, e.g. "SGHMC" or "SGLD".
-        lr: step size at the start of each cycle, in units of the prior: that of a weight is lr
-            times its prior's variance, so that one lr does for all widths of layers. Not for PSGLD,
-            which scales steps by itself.
-        temperature: 1 samples the posterior; below 1 is colder, 0 optimises.
+        lr: step size at the start of each cycle, in units of the prior: the step size of a weight
+            is lr times its prior variance, so that one lr suits layers of any width. PSGLD adapts
+            its steps itself.
+        temperature: 1 samples the posterior; below 1 is a cold posterior, 0 optimises.
         prior_scale: scale of the prior of the weights.
-        epochs: how often a fit sees the rows; by default 20 times, and in at least 3000 steps.
+        epochs: passes over the rows; by default 20, or as many as 3000 steps need.
         cycles: cycles of the step size; each begins with large steps, to reach another mode.
-        exploration: share of a cycle that explores, at temperature 0, before draws are kept.
+        exploration: share of a cycle that explores before draws are kept.
         draws_per_cycle: draws kept in each cycle.
-        batch_size: the most rows in a minibatch; where there are fewer rows, all of them are one.
-        random_state: seed of start, order and noise, or a `numpy.random.RandomState`. The same
-            integer gives the same fit.
+        batch_size: maximum number of rows in a minibatch.
+        random_state: seed of initial weights, data order and noise, or a
+            `numpy.random.RandomState`. The same integer gives the same fit.
         verbose: show the progress of a fit.
 
     Attributes:
@@ -70,10 +69,10 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         n_features_in_: number of columns of `X`.
         feature_names_in_: their names, where `X` has them.
         scaler_: the `StandardScaler` of the columns.
-        draws_: the draws, of `cycles * draws_per_cycle` networks.
-        posterior_: the `csgmcmc.Posterior` of them. It takes rows that `scaler_` has transformed.
-        module_: the network, with the weights of the last step.
-        loss_curve_: mean loss of each epoch.
+        draws_: the `cycles * draws_per_cycle` draws.
+        posterior_: the `csgmcmc.Posterior` of them; its inputs are rows transformed by `scaler_`.
+        module_: the network with the weights of the last step.
+        loss_curve_: mean training loss of each epoch.
     """
 
     _likelihood = "gaussian"
@@ -83,14 +82,14 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         rows, values = self._checked(X, y=y, y_numeric=True)
         if values.dtype.kind not in "fiub":
             raise ValueError(
-                f"y must be numbers, got {values[0]!r}: for classes, take the classifier"
+                f"y must be numbers, got {values[0]!r}: for classes, use BayesianMLPClassifier"
             )
         self.target_mean_, scale = float(values.mean()), float(values.std())
         self.target_scale_ = scale if scale > 0 else 1.0
         targets = (values - self.target_mean_) / self.target_scale_
         self._fit(rows, torch.from_numpy(targets).float(), 1)
         variances = [draw.tensors()["log_variance"].exp().item() for draw in self.draws_]
-        if np.mean(variances) > MOST_VARIANCE and len(values) >= FEWEST_ROWS:
+        if np.mean(variances) > MAX_NOISE_VARIANCE and len(values) >= MIN_ROWS_TO_JUDGE:
             raise self._too_large()
         self.noise_std_ = self.target_scale_ * float(np.sqrt(np.mean(variances)))
         return self
@@ -111,45 +110,35 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         return [*groups, {"params": [noise], "weight_decay": decay}]
 
     def _arrange(self, schedule: Cyclical) -> Cyclical:
-        """Explore at the temperature of sampling.
-
-        The likeliest weights and noise together are weights that fit every row and noise that is
-        none, and an exploration at temperature 0 would go there.
-        """
+        """Explore at the temperature of sampling, not at 0, which would approach the joint MAP."""
         return replace(schedule, exploration_temperature=1.0)
 
     def _before_step(self, model: nn.Module, sampler: Sampler) -> BeforeStep:
-        """Steps of the weights by the noise.
+        """Make the step sizes of the weights proportional to the noise variance.
 
-        The weights' steps follow the variance of the noise. The less there is, the more the loss
-        curves, and a step that was right at the start would diverge. Above 1, which is the variance
-        of the targets, they do not follow: else weights that begin to diverge would make the noise
-        grow, and that the steps.
+        The curvature of the loss is inversely proportional to it, so that a constant step size
+        would diverge as the noise falls. Above 1, the variance of the targets, step sizes stay
+        constant: otherwise diverging weights would raise the noise, and that the step sizes.
 
-        The variance is a coordinate of its own, so that for SGLD scaling the steps of all others by
-        it leaves the law as it is. A velocity has a variance in proportion to lr. It is scaled too,
-        by the root, so that in units of its own spread it does not depend on the noise, and the law
-        is left as it is there as well. A sampler with a preconditioner does all this by itself.
+        The noise variance is itself a coordinate. So scaling the steps of the other coordinates by
+        it leaves the stationary distribution of SGLD unchanged. So does it for samplers with
+        velocities, which `Sampler.set_lr` keeps as they are in units of their standard deviation.
         """
+        if self._preconditioned:  # it adapts its steps itself
+            return super()._before_step(model, sampler)
         noise = model.get_parameter("log_variance")
         *weights, _ = sampler.param_groups
         starts = [group["initial_lr"] for group in weights]
-        follows = not self._preconditions()
 
         def before_step() -> None:
-            share = min(1.0, noise.exp().item()) if follows else 1.0
+            share = min(1.0, noise.exp().item())
             for group, start in zip(weights, starts, strict=True):
-                change = share * start / group["initial_lr"]
-                group["initial_lr"] = share * start
-                states = [sampler.state[param] for param in group["params"]]
-                for state in states if change != 1 else []:
-                    if "velocity" in state:
-                        state["velocity"].mul_(math.sqrt(change))
+                sampler.set_lr(group, share * start)
 
         return before_step
 
     def predictive(self, X: ArrayLike, *, members: bool = False) -> GaussianPredictive:  # noqa: N803
-        """The whole prediction, in the units of `y`: noise, spread and, on request, each draw's."""
+        """The posterior predictive in the units of `y`, with each draw's mean if `members`."""
         found: GaussianPredictive = self._predictive(X, members=members)
         mean, scale = self.target_mean_, self.target_scale_
         return replace(
@@ -173,13 +162,13 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         X: ArrayLike,  # noqa: N803
         return_std: bool = False,
     ) -> Floats | tuple[Floats, Floats]:
-        """The mean of each row's prediction and, on request, its standard deviation.
+        """Mean of the posterior predictive for each row and, on request, its standard deviation.
 
-        That is of a new observation: it has the noise in it, and what the draws disagree about.
+        The standard deviation is that of a new observation: noise and disagreement of the draws.
 
         Args:
-            X: rows, with the columns that were learned from.
-            return_std: give a pair, of means and standard deviations.
+            X: rows, with the columns of the training data.
+            return_std: return a pair of means and standard deviations.
         """
         found = self.predictive(X)
         mean = found.mean.double().numpy()

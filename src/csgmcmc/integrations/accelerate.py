@@ -23,10 +23,10 @@ from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import check_not_sequences, num_targets
 from csgmcmc.integrations.gradients import rescale_short_accumulation
 from csgmcmc.integrations.missing import require
+from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.stepper import LoopWords, Stepper
-from csgmcmc.stepper.fingerprint import describe_loader
 
 require("accelerate", "accelerate")
 

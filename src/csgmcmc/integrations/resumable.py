@@ -5,8 +5,9 @@ from typing import Any
 
 import torch.distributed as dist
 
+from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import Generator, random_state, restore_random_state
-from csgmcmc.stepper.fingerprint import check_same, describe_loader
+from csgmcmc.stepper.fingerprint import check_same
 from csgmcmc.stepper.resumable_batches import ResumableBatches
 
 

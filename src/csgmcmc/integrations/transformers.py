@@ -27,10 +27,10 @@ from csgmcmc.integrations.transformers_data import (
     model_loss,
     next_token_logits,
 )
+from csgmcmc.loaders import describe_loader
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.schedules import Schedule
 from csgmcmc.stepper import LoopWords, Stepper
-from csgmcmc.stepper.fingerprint import describe_loader
 
 require("transformers", "transformers")
 require("accelerate", "transformers")

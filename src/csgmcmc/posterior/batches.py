@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -18,11 +17,6 @@ def split(batch: Any) -> tuple[Any, Any]:
         if len(batch) == 1:
             return batch[0], None
     return batch, None
-
-
-def moved(batch: Any, device: torch.device) -> Any:
-    """All tensors inside `batch` on `device`."""
-    return pytree.tree_map_only(Tensor, lambda x: x.to(device), batch)
 
 
 def groups(loader: Iterable[Any]) -> Iterator[list[tuple[Any, Any]]]:

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from csgmcmc.draws import Draws, MemoryDraws
-from csgmcmc.posterior.batches import moved, split
+from csgmcmc.loaders import to_device
+from csgmcmc.posterior.batches import split
 from csgmcmc.posterior.members import Forward, plain_forward
-from csgmcmc.schedules import Tick
 
 
 @torch.no_grad()
@@ -42,7 +42,7 @@ def refresh_batchnorm(
         layer.train()
     try:
         for batch in loader:
-            forward(model, moved(split(batch)[0], _device(layers[0])))
+            forward(model, to_device(split(batch)[0], _device(layers[0])))
         if not any(seen.values()):
             raise ValueError("loader gave no batches to estimate statistics from")  # noqa: TRY301
     except BaseException:
@@ -91,6 +91,7 @@ def refresh_draws(
     for draw in draws:
         draw.load_into(model)
         refresh_batchnorm(model, loader, forward=forward)
-        tick = Tick(draw.step, draw.cycle, draw.stage, 0.0, 0.0, collect=True)
-        into.append(model, tick, chain_id=draw.chain)
+        into.append(
+            model, step=draw.step, cycle=draw.cycle, stage=draw.stage, chain_id=draw.chain_id
+        )
     return into

@@ -19,8 +19,9 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from csgmcmc.files import atomic_write
+from csgmcmc.loaders import to_device
 from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage, Moments, weighted
-from csgmcmc.posterior.batches import moved, tensors_of_tree
+from csgmcmc.posterior.batches import tensors_of_tree
 from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def export(
         raise ValueError(f"path must end in .pt2, got {str(path)!r}")
     if not file.parent.is_dir():
         raise ValueError(f"path must be in a folder that is there, got {str(path)!r}")
-    inputs = moved(inputs, posterior._members.device)
+    inputs = to_device(inputs, posterior._members.device)
     if dynamic_shapes is None:
         dynamic_shapes = _batch_first(inputs)
         inputs = _two_points(inputs)

@@ -12,7 +12,8 @@ from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
 from csgmcmc.draws import Draw
-from csgmcmc.posterior.batches import bytes_of, moved, tensors_of_tree
+from csgmcmc.loaders import to_device
+from csgmcmc.posterior.batches import bytes_of, tensors_of_tree
 from csgmcmc.posterior.stacked_mlp import evaluate_perceptron, is_perceptron
 
 Forward = Callable[[Callable[..., Any], Any], Any]
@@ -86,7 +87,7 @@ class Members:
         (draws, batch, ...); it is called until all draws have had their turn with all batches.
         """
         wanted = list(range(len(self.draws))) if among is None else list(among)
-        batches = [moved(batch, self.device) for batch in batches]
+        batches = [to_device(batch, self.device) for batch in batches]
         with torch.inference_mode():
             at_once = self._how_many_at_once(batches[0])
             if self._stacked_is_faster(batches[0], wanted[:at_once]):

@@ -15,7 +15,6 @@ from csgmcmc.draws import Draw, MemoryDraws
 from csgmcmc.posterior.batchnorm import layers_with_statistics, refresh_batchnorm
 from csgmcmc.posterior.posterior import Posterior
 from csgmcmc.posterior.predictive import ClassPredictive
-from csgmcmc.schedules import Tick
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def weight_path(
         model.load_state_dict(_mixed(first, second, float(share), model.state_dict()))
         if refresh is not None:
             refresh_batchnorm(model, refresh, forward=posterior.forward)
-        between.append(model, Tick(number, 0, "sample", 0.0, 0.0, collect=True))
+        between.append(model, step=number)
     batches = list(loader)  # which are read twice
     path = posterior.with_draws(between)
     nll = -path.log_scores(batches).mean(1).cpu().numpy()

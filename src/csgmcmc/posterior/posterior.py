@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from csgmcmc.arguments import check_choice
 from csgmcmc.chain import Chain
 from csgmcmc.draws import Draw, Draws, DrawStore
-from csgmcmc.posterior.batches import groups, moved
+from csgmcmc.loaders import to_device
+from csgmcmc.posterior.batches import groups
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
 from csgmcmc.posterior.members import Forward, Members, plain_forward
 from csgmcmc.posterior.predictive import Predictive
@@ -153,7 +154,7 @@ class Posterior:
         source = self._source
         with ExitStack() as writing:
             if isinstance(source, DrawStore):  # an error now, rather than after the work
-                writing.enter_context(source.writing({draw.chain_id for draw in self.draws}))
+                writing.enter_context(source.locked({draw.chain_id for draw in self.draws}))
             for scores in self._scores(loader):
                 totals += scores.sum(1).cpu().numpy()
             if isinstance(source, Draws):
@@ -193,7 +194,7 @@ class Posterior:
     ) -> list[Tensor]:
         if not all(isinstance(targets, Tensor) for _, targets in group):
             raise ValueError("loader must give pairs of inputs and targets, the targets a tensor")
-        targets = [moved(target, self._members.device) for _, target in group]
+        targets = [to_device(target, self._members.device) for _, target in group]
         gathered: dict[int, Tensor] = {}
 
         def take(numbers: list[int], batch: int, outputs: Any) -> None:

@@ -3,7 +3,9 @@
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
+
+from csgmcmc.progress import make_bar
 
 PATIENCE_SECONDS = 1.0
 
@@ -39,9 +41,8 @@ class Bar:
         if not console.is_terminal:
             self._appears = float("inf")
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, transient=True)
-        self._task = self._bar.add_task(self._title, total=self._total)
+        self._bar = make_bar(console, transient=True)
+        self._task = self._bar.add_task(self._title, total=self._total, state="")
         self._bar.start()
 
     def __enter__(self) -> "Bar":

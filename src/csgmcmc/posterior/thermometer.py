@@ -20,7 +20,7 @@ from csgmcmc.diagnostics import (
     temperature_of_products,
 )
 from csgmcmc.draws import Draw
-from csgmcmc.posterior.batches import moved
+from csgmcmc.loaders import to_device
 from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
@@ -178,7 +178,7 @@ class _Batches:
                 batch = next(self._epoch, None)
             if batch is None:
                 raise ValueError("the chain's data gave no more batches: it may be a generator")
-            yield moved(batch, self._device)
+            yield to_device(batch, self._device)
 
 
 class _Origins:

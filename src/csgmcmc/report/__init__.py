@@ -1,1 +1,1 @@
-"""Tables and pictures of numbers that were computed elsewhere."""
+"""Tables of numbers that were computed elsewhere."""

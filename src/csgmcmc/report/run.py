@@ -1,4 +1,4 @@
-"""What `csgmcmc run` says of a run when it is done, kept in its folder."""
+"""The record that `csgmcmc run` keeps in the folder of a run, as a table."""
 
 import json
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ NAME = "run.json"
 SCORES = ("error", "RMSE", "NLL", "ECE")
 
 Record = Mapping[str, Any]
-"""run, chains, cycles, draws, seconds; and average, draw and check, or why there are none."""
+"""run, chains, cycles, draws, seconds; then average, draw and check, or why there are none."""
 
 
 def read_record(folder: Path) -> Record:
-    """The record in the folder of a run; empty where there is none yet."""
+    """The record in the folder of a run; empty if there is none yet."""
     path = folder / NAME
     if not path.exists():
         return {}
@@ -31,7 +31,7 @@ def read_record(folder: Path) -> Record:
 
 
 def overview(record: Record, folder: Path) -> RenderableType:
-    """Draws, cycles and time; scores of the average beside its draws; the check in words."""
+    """Counts and time; scores of the posterior predictive beside its draws; the check."""
     counts = [
         f"{record['draws']} draws",
         f"{record['cycles']} cycles",
@@ -48,12 +48,12 @@ def overview(record: Record, folder: Path) -> RenderableType:
 
 def _table(record: Record) -> Table:
     names = [name for name in SCORES if name in record["average"]]
-    table = Table("held-out data")
+    table = Table("validation data")
     for name in names:
         table.add_column("error %" if name == "error" else name, justify="right")
     for title, row in (
         (f"average of {record['draws']} draws", record["average"]),
-        ("one draw, in the mean", record["draw"]),
+        ("mean of single draws", record["draw"]),
     ):
         table.add_row(title, *(_as_text(name, row[name]) for name in names))
     return table

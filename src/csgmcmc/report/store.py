@@ -1,4 +1,4 @@
-"""What a draw store holds, for people."""
+"""The contents of a draw store as a table."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,13 +11,13 @@ from csgmcmc.draws import DrawStore
 
 def overview(store: DrawStore, damages: Iterable[str]) -> RenderableType:
     """Chains, cycles, draws, sizes, provenance and integrity of a store."""
-    table = Table("chain", "draws", "cycles", "draws a cycle", "steps", title=str(store.path))
-    for chain in store.chain_ids:
-        draws = store.of_chain(chain)
+    table = Table("chain", "draws", "cycles", "draws per cycle", "steps", title=str(store.path))
+    for chain_id in store.chain_ids:
+        draws = store.of_chain(chain_id)
         cycles = Counter(draw.cycle for draw in draws)
         each = sorted(set(cycles.values()))
         table.add_row(
-            str(chain),
+            str(chain_id),
             str(len(draws)),
             str(len(cycles)),
             str(each[0]) if len(each) == 1 else f"{each[0]} to {each[-1]}",
@@ -37,9 +37,9 @@ def _totals(store: DrawStore) -> list[str]:
 
 def _provenance(store: DrawStore) -> list[str]:
     lines = []
-    for chain, header in sorted(store.headers().items()):
+    for chain_id, header in sorted(store.headers().items()):
         versions = ", ".join(f"{name} {number}" for name, number in header["versions"].items())
-        lines.append(f"chain {chain} was made with {versions}")
+        lines.append(f"chain {chain_id} was written with {versions}")
         for name, value in header["provenance"].items():
             shown = f"{len(value)} tensors" if name == "model" else str(value)
             lines.append(f"  {name}: {shown}")
@@ -48,4 +48,6 @@ def _provenance(store: DrawStore) -> list[str]:
 
 def _integrity(store: DrawStore, damages: Iterable[str]) -> list[str]:
     found = [*store.problems, *damages]
-    return [f"damaged or left over: {line}" for line in found] or ["integrity: all draws are whole"]
+    return [f"damaged or left over: {line}" for line in found] or [
+        "integrity: all draws are intact"
+    ]

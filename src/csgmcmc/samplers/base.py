@@ -10,6 +10,7 @@ The contract, for all samplers:
 """
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -213,6 +214,20 @@ class Sampler(torch.optim.Optimizer, ABC):
         self.noise = Noise(
             old.seed if seed is None else seed, old.chain_id if chain_id is None else chain_id
         )
+
+    def set_lr(self, group: Group, lr: float) -> None:
+        """Set the step size of a group of `param_groups` between two steps of a chain.
+
+        `lr` replaces `initial_lr`, of which a schedule takes a share; the current share is kept.
+        The stationary variance of a velocity is proportional to lr, so velocities are multiplied by
+        the root of the change, and stay as they are in units of their standard deviation.
+        """
+        factor = check_number("lr", lr, above=0) / group["initial_lr"]
+        group["lr"] *= factor
+        group["initial_lr"] = lr
+        for param in group["params"] if factor != 1 else ():
+            if "velocity" in self.state.get(param, {}):
+                self.state[param]["velocity"].mul_(math.sqrt(factor))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "noise": self.noise}

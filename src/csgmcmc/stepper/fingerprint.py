@@ -44,25 +44,6 @@ def describe_tensors(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     return {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors.items()}
 
 
-def describe_loader(loader: Any) -> dict[str, Any]:
-    """What decides the batches and their order, as far as the loader knows it."""
-    return {
-        "loader": type(loader).__name__,
-        "sampler": type(getattr(loader, "sampler", None)).__name__,
-        "num_workers": getattr(loader, "num_workers", None),
-        "batches": _length(loader),
-        "batch_size": getattr(loader, "batch_size", None),
-        "examples": _length(getattr(loader, "dataset", None)),
-    }
-
-
-def _length(sized: Any) -> int | None:
-    try:
-        return len(sized)
-    except TypeError:
-        return None
-
-
 def _named(prior: Any) -> str:
     """A prior as it can be compared: its numbers, or the name of its function."""
     if prior is None or isinstance(prior, Distribution):

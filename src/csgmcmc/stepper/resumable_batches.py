@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
+from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import (
     Generator,
     check_generators,
     random_state,
     restore_random_state,
 )
-from csgmcmc.stepper.fingerprint import describe_loader
 
 
 class ResumableBatches:

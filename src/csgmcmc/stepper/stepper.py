@@ -24,16 +24,12 @@ from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
 from csgmcmc.errors import DivergedError, DrawConflictError
+from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import Generator, check_generators, random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.shards import local_shard
 from csgmcmc.stack import Stack
-from csgmcmc.stepper.fingerprint import (
-    check_same,
-    describe_loader,
-    describe_sampler,
-    describe_tensors,
-)
+from csgmcmc.stepper.fingerprint import check_same, describe_sampler, describe_tensors
 from csgmcmc.stepper.inputs import (
     LoopWords,
     all_tensors,
@@ -288,7 +284,7 @@ class Stepper:
         if isinstance(self.draws, DrawStore) and self.layout.writes:
             provenance = {"seed": getattr(self._noise, "seed", None), **self.settings}
             for chain_id in self.chain_ids:
-                self.draws.claim(chain_id, provenance=provenance)
+                self.draws.lock_chain(chain_id, provenance=provenance)
 
     def close(self) -> None:
         """Release the lock on the store; the next draw takes it again."""
@@ -314,7 +310,9 @@ class Stepper:
         self.lock()
         try:
             for chain_id, tensors in zip(self.chain_ids, kept, strict=True):
-                self.draws.append(tensors, tick, chain_id=chain_id)
+                self.draws.append(
+                    tensors, step=tick.step, cycle=tick.cycle, stage=tick.stage, chain_id=chain_id
+                )
         except DrawConflictError:
             if self.words.exact_resume is None or tick.step not in self._ahead:
                 raise

@@ -1,4 +1,4 @@
-"""How to choose lr, and then cycles, exploration and temperature."""
+"""Hyperparameters found from data: lr by a range test, the others by a search."""
 
 from csgmcmc.tuning.range_test import SuggestedLR, suggest_lr
 from csgmcmc.tuning.search import tune

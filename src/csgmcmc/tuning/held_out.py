@@ -1,24 +1,19 @@
-"""Validation data for a task that brings none: a part of its training data, never of a test set."""
+"""Validation data for a task that has none: a part of its training data."""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
-)
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
 
 from csgmcmc.arguments import check_number
+from csgmcmc.loaders import clone_loader
 from csgmcmc.task import Task
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A task with validation data, and where they are from, in words."""
+    """A task with validation data, and a sentence on where they are from."""
 
     task: Task
     words: str
@@ -28,9 +23,9 @@ def with_validation(task: Task, share: float, seed: int) -> HeldOut:
     """The task itself if it has validation data, else one that holds out a share of the data.
 
     Args:
-        task: its data must be a `DataLoader` that shuffles or goes straight through its data set.
-        share: of the training data, which is held out.
-        seed: of the choice, which does not depend on anything else.
+        task: its data must be a `DataLoader` with or without shuffling, not a custom sampler.
+        share: of the training data to hold out.
+        seed: of the random split.
     """
     if task.validation is not None:
         return HeldOut(task, "scored on the task's validation data")
@@ -39,24 +34,24 @@ def with_validation(task: Task, share: float, seed: int) -> HeldOut:
     if not _can_be_split(loader):
         raise ValueError(
             "the task has no validation data, and its training data cannot be split: return "
-            "validation=, a loader of data that are neither trained nor tested on"
+            "validation=, a loader of data that are used neither for training nor for testing"
         )
     size = len(loader.dataset)
     count = round(share * size)
     if not 0 < count < size:
         raise ValueError(
-            f"held_out={share:g} of {size} training data leaves {count} to validate on and "
+            f"held_out={share:g} of {size} training points leaves {count} to validate on and "
             f"{size - count} to train on: give another held_out, or validation= in the task"
         )
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed)).tolist()
     held, kept = sorted(order[:count]), sorted(order[count:])
     task = replace(
         task,
-        data=_alike(loader, kept, training=True),
-        validation=_alike(loader, held, training=False),
+        data=_subset(loader, kept, shuffle=isinstance(loader.sampler, RandomSampler)),
+        validation=_subset(loader, held, shuffle=False, drop_last=False, generator=None),
         num_data=None if task.num_data is None else task.num_data * len(kept) / size,
     )
-    return HeldOut(task, f"scored on {count} of the {size} training data, which are held out")
+    return HeldOut(task, f"scored on {count} of the {size} training points, which are held out")
 
 
 def _can_be_split(loader: Any) -> bool:
@@ -73,18 +68,7 @@ def _can_be_split(loader: Any) -> bool:
     )
 
 
-def _alike(loader: DataLoader, chosen: list[int], *, training: bool) -> DataLoader:
-    """A loader of some of the data; a batch is no larger than they are."""
-    return DataLoader(
-        Subset(loader.dataset, chosen),
-        batch_size=min(loader.batch_size or 1, len(chosen)),
-        shuffle=training and isinstance(loader.sampler, RandomSampler),
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        drop_last=training and loader.drop_last,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator if training else None,
-    )
+def _subset(loader: DataLoader, chosen: list[int], **changes: Any) -> DataLoader:
+    """A loader of some of the data; a batch holds no more points than there are."""
+    batch_size = min(loader.batch_size or 1, len(chosen))
+    return clone_loader(loader, Subset(loader.dataset, chosen), batch_size=batch_size, **changes)

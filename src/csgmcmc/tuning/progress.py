@@ -1,22 +1,22 @@
-"""What a search shows while it goes: a bar on a terminal, else a line for each trial."""
+"""The progress of a search: a bar on a terminal, otherwise one line per trial."""
 
 import math
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from csgmcmc.progress import make_bar
 from csgmcmc.tuning.study import Trial
 
 
 class SearchDisplay:
-    """Shows how many trials are done, the best log score so far, and the time left.
+    """Shows the number of finished trials, the best log score so far, and the time left.
 
     Args:
-        trials: all trials of the search.
-        done: those that an earlier call has done.
+        trials: total number of trials of the search.
+        done: the trials of earlier calls.
         shown: False shows nothing.
-        console: where to; standard error by default.
+        console: standard error by default.
     """
 
     def __init__(
@@ -31,24 +31,15 @@ class SearchDisplay:
         self._trials, self._done, self._share = trials, len(done), 0.0
         complete = [trial.score for trial in done if trial.outcome == "complete"]
         self._best = max(complete, default=-math.inf)
-        self._bar: Progress | None = None
-        if shown and self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=20),
-                TextColumn("{task.fields[state]}"),
-                TimeRemainingColumn(),
-                console=self._console,
-            )
-            self._task = self._bar.add_task("tune", total=trials, completed=len(done), state="")
+        self._bar = make_bar(self._console, width=20, shown=shown)
+        self._task = self._bar.add_task("tune", total=trials, completed=len(done), state="")
 
     def __enter__(self) -> "SearchDisplay":
-        if self._bar is not None:
-            self._bar.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
+        if not self._bar.disable:  # rich 13 would print an empty line
             self._bar.stop()
 
     def say(self, words: str) -> None:
@@ -56,27 +47,26 @@ class SearchDisplay:
         self._console.print(words, highlight=False, markup=False, soft_wrap=True)
 
     def advance(self, share: float) -> None:
-        """Say that so much of the trial's budget is used; called at every step."""
-        if self._bar is not None and share - self._share >= 0.01:
+        """Show the share of the trial's budget that is used; called at every step."""
+        if share - self._share >= 0.01:
             self._share = share
             self._update()
 
     def end(self, trial: Trial) -> None:
-        """Say that a trial has ended."""
+        """Show that a trial has ended."""
         self._done, self._share = self._done + 1, 0.0
         if trial.outcome == "complete":
             self._best = max(self._best, trial.score)
-        if self._bar is not None:
-            self._update()
-            return
-        self.say(f"trial {trial.number} of {self._trials}: {in_words(trial)}{self._best_so_far}")
+        self._update()
+        if self._bar.disable:
+            number = f"trial {trial.number} of {self._trials}"
+            self.say(f"{number}: {in_words(trial)}{self._best_so_far}")
 
     @property
     def _best_so_far(self) -> str:
         return f", best {self._best:.4f}" if self._best > -math.inf else ""
 
     def _update(self) -> None:
-        assert self._bar is not None  # noqa: S101  (called where there is a bar)
         self._bar.update(
             self._task,
             completed=self._done + self._share,
@@ -93,5 +83,5 @@ def in_words(trial: Trial) -> str:
     if trial.outcome == "diverged":
         return f"{setting}diverged"
     if trial.outcome == "pruned":
-        return f"{setting}given up after {trial.used:.0%}, log score {trial.score:.4f}"
+        return f"{setting}pruned after {trial.used:.0%}, log score {trial.score:.4f}"
     return f"{setting}log score {trial.score:.4f}"

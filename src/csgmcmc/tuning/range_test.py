@@ -1,10 +1,10 @@
-"""How large a step may be: a range test.
+"""The learning-rate range test: how large a step may be.
 
-A copy of the model is trained at temperature 0 while lr grows by a constant factor a step (Smith,
+A copy of the model is trained at temperature 0 while lr grows by a constant factor per step (Smith,
 "Cyclical Learning Rates for Training Neural Networks", WACV 2017). While lr is small the loss stays
-where it is; then it falls; and where lr is past the limit of stability, 2 / curvature for SGD on a
-quadratic, it rises again. The suggestion is a tenth of the lr at which half of the fall is undone,
-which leaves room for the curvature to grow as training goes on.
+constant; then it falls; and past the stability limit, 2 / curvature for SGD on a quadratic, it
+rises again. The suggestion is a tenth of the lr at which half of the fall is undone, which leaves
+room for the curvature to grow during training.
 """
 
 import copy
@@ -21,28 +21,29 @@ from torch import nn
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.errors import DivergedError
+from csgmcmc.loaders import size_of
 from csgmcmc.losses import Loss
-from csgmcmc.randomness import random_state, restore_random_state
-from csgmcmc.recipe import Recipe, size_of
+from csgmcmc.randomness import preserved_random_state
+from csgmcmc.recipe import Recipe
 from csgmcmc.schedules import Ramp
 
 Array = NDArray[np.float64]
 
-FEWEST_STEPS = 50
-SMOOTHED = 20  # medians are over this part of the steps
-MARGIN = 10.0  # below the limit
-FAR = 2.0  # how far above its start the loss must be for the test to end early
+MIN_STEPS = 50
+WINDOWS = 20  # running medians are over one such part of the steps
+SAFETY_FACTOR = 10.0  # between the limit and the suggestion
+LOSS_RISE_TO_STOP = 2.0  # relative to the loss at the start
 
 
 @dataclass(frozen=True, eq=False)
 class SuggestedLR:
-    """What a range test has found; `float()` of it is `lr`.
+    """The result of a range test; `float()` of it is `lr`.
 
     Attributes:
         lr: the suggestion, for the start of each cycle.
-        limit: where the loss rises again; the highest lr that was tried, if it never does.
-        lrs: those tried, ascending.
-        losses: of a minibatch at each of them.
+        limit: lr at which the loss rises again; the highest lr that was tried, if it never does.
+        lrs: the values tried, ascending.
+        losses: minibatch loss at each of them.
         smoothed: running median of the losses.
     """
 
@@ -56,7 +57,7 @@ class SuggestedLR:
         return self.lr
 
 
-class _Enough(Exception):  # noqa: N818  (it is no error)
+class _LossTooHigh(Exception):  # noqa: N818  (ends the test early; not an error)
     """The loss is so high that larger steps need not be tried."""
 
 
@@ -70,25 +71,25 @@ def suggest_lr(
     lowest: float = 1e-6,
     highest: float = 100.0,
     steps: int = 200,
-    **options: Any,
+    **chain_options: Any,
 ) -> SuggestedLR:
     """Find a step size for a model, its loss and its data.
 
-    The model, the loader and all random states are left as they are.
+    The model, the loader and all random states are left unchanged.
 
     Args:
         model: the network, at the weights that training will start from.
         loss: mean negative log-likelihood, as `Chain` takes it.
         loader: the training data.
-        recipe: whose sampler, options and weight decay are used; by default those of `Recipe()`.
-        num_data: N, which matters only where the recipe has a prior among its options.
-        lowest: lr of the first step: so small that nothing happens yet.
-        highest: lr of the last step: so large that nothing works any more.
-        steps: how many to take; more of them help where the loss is noisy.
-        options: those of `Chain`, e.g. `accumulate=2`.
+        recipe: its sampler, sampler_options and weight decay are used; `Recipe()` by default.
+        num_data: N; it matters only if sampler_options has a prior.
+        lowest: lr of the first step, too small to change the loss.
+        highest: lr of the last step, too large to train with.
+        steps: number of steps; more of them help if the loss is noisy.
+        chain_options: further arguments of `Chain`, e.g. `accumulate=2`.
     """
     recipe = Recipe() if recipe is None else recipe
-    check_count("steps", steps, at_least=FEWEST_STEPS)
+    check_count("steps", steps, at_least=MIN_STEPS)
     check_number("lowest", lowest, above=0)
     check_number("highest", highest, above=lowest)
     if isinstance(loader, Iterator):
@@ -96,16 +97,16 @@ def suggest_lr(
     lrs: list[float] = []
     losses: list[float] = []
 
-    def record(moment: StepInfo) -> None:
-        lrs.append(moment.lr)
-        losses.append(moment.loss)
+    def record(info: StepInfo) -> None:
+        lrs.append(info.lr)
+        losses.append(info.loss)
         start, recent = float(np.median(losses[:5])), float(np.median(losses[-5:]))
-        if recent > start + FAR * max(1.0, abs(start)):
-            raise _Enough
+        if recent > start + LOSS_RISE_TO_STOP * max(1.0, abs(start)):
+            raise _LossTooHigh
 
     trained = copy.deepcopy(model)
     if num_data is None:
-        num_data = size_of(loader) if "prior" in recipe.options else 1.0
+        num_data = size_of(loader) if "prior" in recipe.sampler_options else 1.0
     sampler = recipe.replace(lr=highest).make_sampler(
         [param for param in trained.parameters() if param.requires_grad], num_data=num_data
     )
@@ -115,56 +116,55 @@ def suggest_lr(
         loader,
         sampler,
         Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=0.0),
-        **{**options, "watch": False, "progress": False, "callbacks": record},
+        **{**chain_options, "watch": False, "progress": False, "callbacks": record},
     )
-    with _left_as_it_is(loader, chain), suppress(DivergedError, _Enough):
+    with _unchanged_order(loader, chain), suppress(DivergedError, _LossTooHigh):
         chain.run()
     return _read(np.array(lrs), np.array(losses), steps, highest)
 
 
 @contextmanager
-def _left_as_it_is(loader: Any, chain: Chain) -> Iterator[None]:
-    """Put the random states, and the epoch of a distributed sampler, back to where they were."""
-    state = random_state(chain.generators)
+def _unchanged_order(loader: Any, chain: Chain) -> Iterator[None]:
+    """Restore the random states, and the epoch of a distributed sampler, after the block."""
     order: Any = getattr(loader, "sampler", None)
     epoch = getattr(order, "epoch", None)
     try:
-        yield
+        with preserved_random_state(chain.generators):
+            yield
     finally:
         if epoch is not None and hasattr(order, "set_epoch"):
             order.set_epoch(epoch)
-        restore_random_state(state, chain.generators)
 
 
 def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
-    """What a curve says, or a `ValueError` where it says nothing."""
+    """The suggestion of a curve, or a `ValueError` if the loss never fell."""
     if len(losses) < 5:
         raise ValueError(
-            "the loss is not finite, or rises at once, at the lowest lr that was tried: look at "
-            "the data and the loss for numbers that are not finite, or give a lower lowest="
+            "the loss is not finite, or rises at once, at the lowest lr that was tried: check "
+            "the data and the loss for NaN and infinity, or give a lower lowest="
         )
-    window = max(5, steps // SMOOTHED)
+    window = max(5, steps // WINDOWS)
     smoothed = _running_median(losses, window)
     start = float(np.median(losses[:window]))
     best = int(smoothed.argmin())
     fall = start - float(smoothed[best])
-    noise = 1.25 / math.sqrt(window) * _spread(losses[: 2 * window])  # of a median
+    noise = 1.25 / math.sqrt(window) * _spread(losses[: 2 * window])  # standard error of a median
     if fall <= max(3 * noise, 1e-3 * abs(start)):
         raise ValueError(
             f"the loss never fell from the {start:.4g} that it began with, beyond its noise, at "
             f"any lr from {lrs[0]:.2g} to {lrs[-1]:.2g}: the model does not learn in {steps} "
-            "steps; give more steps= or larger batches, look at the loss and the labels, or choose "
+            "steps; give more steps= or larger batches, check the loss and the labels, or choose "
             "lr yourself"
         )
     risen = np.flatnonzero(smoothed[best:] > smoothed[best] + fall / 2)
     end = best + int(risen[0]) if len(risen) else len(lrs)
-    stopped = len(losses) < steps  # the loss has left the curve
+    stopped = len(losses) < steps  # early, because the loss was too high
     limit = float(lrs[end]) if end < len(lrs) else float(lrs[-1]) if stopped else highest
     good = np.flatnonzero(smoothed[:end] <= smoothed[best] + fall / 10)
-    lr = min(limit / MARGIN, float(lrs[good[-1]]))
-    if end == len(lrs) and not stopped:  # all is fitted exactly, or no lr was too high
+    lr = min(limit / SAFETY_FACTOR, float(lrs[good[-1]]))
+    if end == len(lrs) and not stopped:  # no lr was too high
         fallen = np.flatnonzero(smoothed <= start - fall / 2)
-        lr = min(lr, MARGIN * float(lrs[fallen[0]]))
+        lr = min(lr, SAFETY_FACTOR * float(lrs[fallen[0]]))
     return SuggestedLR(_rounded(lr), limit, lrs, losses, smoothed)
 
 
@@ -175,10 +175,10 @@ def _running_median(values: Array, window: int) -> Array:
 
 
 def _spread(values: Array) -> float:
-    """Standard deviation, from the median of absolute deviations: outliers do not count."""
+    """Standard deviation, estimated from the median absolute deviation."""
     return 1.4826 * float(np.median(np.abs(values - np.median(values))))
 
 
 def _rounded(value: float) -> float:
-    """To two digits: more of them would mean nothing."""
+    """Rounded to two significant digits."""
     return float(f"{value:.2g}")

@@ -1,4 +1,4 @@
-"""The record of a search: an Optuna study in a file, which a stopped search goes on from."""
+"""The record of a search: an Optuna study in a file, from which a stopped search resumes."""
 
 import json
 import math
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csgmcmc.draws.lock import claim
+from csgmcmc.draws.lock import acquire_lock
 from csgmcmc.errors import LockedError
 from csgmcmc.integrations.missing import require
 
 JOURNAL = "trials.jsonl"
-STARTUP_TRIALS = 8  # at random, before the sampler learns from them
+STARTUP_TRIALS = 8  # drawn at random, before the TPE sampler uses them
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Trial:
 
     Attributes:
         number: from 1, in the order in which trials ended.
-        cycles: M.
-        exploration: beta.
+        cycles: number of cycles, M.
+        exploration: share of a cycle that explores, beta.
         temperature: T.
-        score: mean log score on the validation data, as far as it came; NaN if it came to none.
+        score: last mean log score on the validation data; NaN if there is none.
         outcome: "complete", "pruned" or "diverged".
         used: share of the budget that was used.
     """
@@ -41,17 +41,17 @@ class Trial:
 
 
 def import_optuna() -> Any:
-    """Optuna, which is slow to import, or an `ImportError` that says how to install it."""
+    """Import Optuna, which is slow, or raise an `ImportError` that says how to install it."""
     return require("optuna", "tune")
 
 
 @contextmanager
 def open_study(out: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
-    """The study in a folder, new or gone on with; of a stopped search the last trial is dropped."""
+    """Create or resume the study in a folder; an unfinished trial is dropped."""
     optuna = import_optuna()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        lock = claim(out / "search.lock", "the search")
+        lock = acquire_lock(out / "search.lock", "the search")
     except LockedError as error:
         raise ValueError(f"another search is running in {out}: give another out") from error
     before = optuna.logging.get_verbosity()
@@ -61,7 +61,7 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
         _check_same(study, settings, out)
         states = optuna.trial.TrialState
         for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
-            study.tell(trial.number, state=states.FAIL)  # of a process that was killed
+            study.tell(trial.number, state=states.FAIL)  # left by a killed process
         yield study
     finally:
         optuna.logging.set_verbosity(before)
@@ -69,9 +69,9 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def ask(study: Any, seed: int, first: Mapping[str, Any]) -> Any:
-    """The next trial of a study, which depends only on the seed and on the trials before it.
+    """The next trial of a study; it depends only on the seed and on the trials before it.
 
-    So a search that was stopped goes on as if it had not been. `first` is what is tried first.
+    So a search that was stopped continues exactly. `first` holds the values of the first trial.
     """
     optuna = import_optuna()
     number = len(finished(study))
@@ -79,7 +79,7 @@ def ask(study: Any, seed: int, first: Mapping[str, Any]) -> Any:
     if number == 0 and not waiting:
         study.enqueue_trial(dict(first))
     study.sampler = optuna.samplers.TPESampler(seed=seed + number, n_startup_trials=STARTUP_TRIALS)
-    # Of several trials that have come as far: one that is worse than half of them is given up.
+    # A trial is pruned if it is below the median of the others at the same share of the budget.
     study.pruner = optuna.pruners.MedianPruner(
         n_startup_trials=4, n_warmup_steps=20, n_min_trials=3
     )
@@ -87,18 +87,18 @@ def ask(study: Any, seed: int, first: Mapping[str, Any]) -> Any:
 
 
 def finished(study: Any) -> list[Any]:
-    """The trials that count: those that ended by themselves."""
+    """The trials that count: those that were not interrupted."""
     states = import_optuna().trial.TrialState
     return study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED))
 
 
 def trials_of(study: Any) -> list[Trial]:
-    """The trials of a study that count, as plain values."""
+    """The finished trials of a study, as plain values."""
     return [_plain(number, trial) for number, trial in enumerate(finished(study), start=1)]
 
 
 def read_trials(out: str | Path) -> list[Trial]:
-    """The trials of the search in a folder, as `tune` has left them."""
+    """The finished trials of the search in a folder."""
     path = Path(out) / JOURNAL
     if not path.exists():
         raise ValueError(f"{out} holds no search: it has no {JOURNAL}")
@@ -140,9 +140,9 @@ def _storage(optuna: Any, path: Path) -> Any:
 
 
 def _mend(path: Path) -> None:
-    """Take away what a process that was killed in the middle of writing has left.
+    """Remove what a process that was killed while writing has left behind.
 
-    The claim on the folder is held: nobody else is writing.
+    The folder is locked: nobody else is writing.
     """
     for left in path.parent.glob(f"{path.name}.lock*"):
         left.unlink(missing_ok=True)
@@ -154,24 +154,24 @@ def _mend(path: Path) -> None:
 
 
 def _check_same(study: Any, settings: Mapping[str, Any], out: Path) -> None:
-    """Refuse to go on with a search that had other settings."""
+    """Raise if the search in the folder has other settings."""
     current = _flat(json.loads(json.dumps(dict(settings), default=str)))
     saved = study.user_attrs.get("settings")
-    if saved is None or not finished(study):  # then nothing is lost
+    if saved is None or not finished(study):  # nothing is lost
         study.set_user_attr("settings", current)
         study.set_user_attr("lr", None)
         return
     for name in dict.fromkeys([*saved, *current]):
         if saved.get(name) != current.get(name):
-            said = name.removeprefix("recipe.")
+            setting = name.removeprefix("recipe.")
             raise ValueError(
-                f"{out} holds a search with {said}={saved.get(name)}, and this one has "
-                f"{current.get(name)}: give another out, or the same {said}"
+                f"{out} holds a search with {setting}={saved.get(name)}, and this one has "
+                f"{current.get(name)}: give another out, or the same {setting}"
             )
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings whose values are dictionaries, as one: `recipe.lr`."""
+    """Nested settings as one dictionary, e.g. with the key `recipe.lr`."""
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         inner = value if isinstance(value, Mapping) else {"": value}

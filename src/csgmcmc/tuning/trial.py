@@ -1,4 +1,4 @@
-"""One trial: a whole run with one recipe, scored after each of its cycles."""
+"""One trial of a search: a whole run with one recipe, scored after each cycle."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,16 +9,17 @@ from torch import Tensor
 
 from csgmcmc.chain import StepInfo
 from csgmcmc.draws import Draw, MemoryDraws
+from csgmcmc.errors import CsgmcmcError
 from csgmcmc.posterior import Posterior
-from csgmcmc.randomness import random_state, restore_random_state
+from csgmcmc.randomness import preserved_random_state
 from csgmcmc.recipe import Recipe
 from csgmcmc.task import Task
 
-# Of a task's options for `Chain`, those that a trial has its own of, or does without.
-OWN = ("progress", "watch", "checkpoint_dir", "checkpoint_every")
+# Arguments of `Chain` that a trial sets itself, or does without, whatever the task says.
+IGNORED_CHAIN_OPTIONS = ("progress", "watch", "checkpoint_dir", "checkpoint_every")
 
 
-class UselessError(ValueError):
+class NonFinitePredictionError(CsgmcmcError, ValueError):
     """The draws of a trial predict numbers that are not finite."""
 
 
@@ -30,15 +31,15 @@ def run_trial(
     on_cycle: Callable[[float, float], object],
     on_step: Callable[[float], object],
 ) -> float:
-    """Run a recipe, and return the log score of the averaged prediction on validation data.
+    """Run a recipe, and return the log score of the posterior predictive on validation data.
 
     Args:
-        task: newly made; its model is trained.
-        recipe: what is tried.
+        task: its model is trained in place.
+        recipe: the hyperparameters to try.
         batches: the validation data.
-        on_cycle: called after each cycle but the last with the share of the budget that is used and
-            the log score so far; what it raises ends the trial.
-        on_step: called after each step with the share of the budget that is used.
+        on_cycle: called after each cycle but the last with the share of the budget used and the
+            log score so far; it may raise to end the trial.
+        on_step: called after each step with the share of the budget used.
     """
     running = RunningScore(task, batches)
     draws = MemoryDraws()
@@ -52,7 +53,7 @@ def run_trial(
         if done < 1:
             on_cycle(done, running.value)
 
-    options = {name: value for name, value in task.options.items() if name not in OWN}
+    options = trial_options(task)
     chain = recipe.make_chain(
         task.model,
         task.loss,
@@ -61,21 +62,24 @@ def run_trial(
         num_data=task.num_data,
         **{
             **options,
-            "watch": False,  # hopeless settings are tried on purpose
+            "watch": False,  # bad settings are tried on purpose
             "progress": False,
             "callbacks": [*_listed(options.get("callbacks", ())), step],
         },
     )
-    state = random_state(chain.generators)
-    try:
+    with preserved_random_state(chain.generators):  # the next trial has the same order of data
         chain.run()
-    finally:  # the next trial sees the data in the same order
-        restore_random_state(state, chain.generators)
     return running.value
 
 
+def trial_options(task: Task) -> dict[str, Any]:
+    """The arguments of `Chain` that a task gives and a trial uses."""
+    options = task.chain_options.items()
+    return {name: value for name, value in options if name not in IGNORED_CHAIN_OPTIONS}
+
+
 class RunningScore:
-    """Mean log score of the average of all draws so far; each draw is evaluated once.
+    """Mean log score of the posterior predictive of all draws so far; each is evaluated once.
 
     Args:
         task: its model and likelihood.
@@ -88,13 +92,13 @@ class RunningScore:
         self._draws = 0
 
     def add(self, draws: Sequence[Draw]) -> None:
-        """Take in the draws of another cycle."""
+        """Add the draws of another cycle."""
         posterior = Posterior(
             self._task.model,
             draws,
             likelihood=self._task.likelihood,
-            device=self._task.options.get("device"),
-            autocast=self._task.options.get("autocast"),
+            device=self._task.chain_options.get("device"),
+            autocast=self._task.chain_options.get("autocast"),
             progress=False,
         )
         scores = posterior.log_scores(self._batches).double()
@@ -102,11 +106,11 @@ class RunningScore:
         self._total = found if self._total is None else torch.logaddexp(self._total, found)
         self._draws += len(draws)
         if math.isnan(self.value):
-            raise UselessError("the draws predict numbers that are not finite")
+            raise NonFinitePredictionError("the draws predict numbers that are not finite")
 
     @property
     def value(self) -> float:
-        """Mean over the points of the log of their averaged probability."""
+        """Mean over the points of the log of the averaged probability."""
         if self._total is None:
             return -math.inf
         return float((self._total - math.log(self._draws)).mean().item())

@@ -1,0 +1,74 @@
+"""Data loaders: their sizes, a description to compare, a clone, and batches on a device."""
+
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, SubsetRandomSampler
+
+DATA_AND_ORDER = ("dataset", "shuffle", "sampler", "batch_sampler")
+
+
+def describe_loader(loader: Any) -> dict[str, Any]:
+    """What determines the batches and their order, as far as the loader tells it."""
+    return {
+        "loader": type(loader).__name__,
+        "sampler": type(getattr(loader, "sampler", None)).__name__,
+        "num_workers": getattr(loader, "num_workers", None),
+        "batches": _length(loader),
+        "batch_size": getattr(loader, "batch_size", None),
+        "examples": _length(getattr(loader, "dataset", None)),
+    }
+
+
+def size_of(loader: Any) -> int:
+    """N of a loader: the length of its data set, or of the subset that an epoch goes through."""
+    sampler = getattr(loader, "sampler", None)
+    try:
+        size = len(loader.dataset)
+        seen = size if sampler is None or isinstance(sampler, DistributedSampler) else len(sampler)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(
+            "the size of the data set is not known: give num_data, the number of data points that "
+            "the mean loss is over"
+        ) from error
+    if seen != size and not isinstance(sampler, SubsetRandomSampler):
+        raise ValueError(
+            f"an epoch of the loader has {seen} of the {size} data points of its set: give "
+            "num_data, the number of data points that the mean loss is over"
+        )
+    return seen
+
+
+def batches_of(loader: Any) -> int:
+    """Number of batches in an epoch of a loader."""
+    batches = _length(loader)
+    if batches is None:
+        raise ValueError(
+            "the length of the loader is not known, and a recipe counts in epochs: give a loader "
+            "with a length, or make the schedule yourself"
+        )
+    return batches
+
+
+def clone_loader(loader: DataLoader, dataset: Dataset, **changes: Any) -> DataLoader:
+    """A `DataLoader` of `dataset` with the options of `loader`, except for `changes`.
+
+    The order is not copied: give `shuffle` or `sampler`.
+    """
+    names = [name for name in signature(DataLoader).parameters if name not in DATA_AND_ORDER]
+    return DataLoader(dataset, **{name: getattr(loader, name) for name in names} | changes)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """A batch with all its tensors on `device`."""
+    return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)
+
+
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except TypeError:
+        return None
