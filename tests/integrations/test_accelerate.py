@@ -138,7 +138,7 @@ def test_an_order_that_is_not_known_any_more_is_named(tmp_path):
     go(accelerator, run, loader, until=7, every=4, folder=tmp_path)
     accelerator, run, loader = prepared(llama(), DrawStore(tmp_path / "draws"), **unseeded)
     accelerator.load_state(str(tmp_path / "step-4"))
-    another = pytest.warns(UserWarning, match="its draw of step 6, and others that are there")
+    another = pytest.warns(UserWarning, match="its draw of step 6, and others that are stored")
     with another, pytest.warns(UserWarning, match=r"not known any more.*use_seedable_sampler"):
         go(accelerator, run, loader)
     assert [draw.step for draw in run.stepper.draws] == KEPT

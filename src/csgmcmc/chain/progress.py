@@ -1,4 +1,4 @@
-"""What a run shows while it goes: a bar on a terminal, else a line now and then."""
+"""Progress of a run: a bar on a terminal, otherwise a line every half minute."""
 
 import time
 
@@ -16,11 +16,11 @@ class Display:
 
     Args:
         title: name of the run.
-        steps: all steps of the run.
-        cycles: all cycles of the run.
-        first_step: where this run begins.
-        shown: False shows nothing.
-        console: where to; standard error by default.
+        steps: number of steps of the run.
+        cycles: number of cycles of the run.
+        first_step: first step of this run.
+        shown: whether to show anything.
+        console: where to show it; standard error by default.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Display:
             self._bar.stop()
 
     def update(self, tick: Tick, lr: float, temperature: float, loss: float, draws: int) -> None:
-        """Called at every step; mostly it is not yet time to show anything."""
+        """Called at every step; shows something only if it is due."""
         now = time.monotonic()
         last = tick.step + 1 == self._steps and self._wait < float("inf")
         if now < self._next and not last:
