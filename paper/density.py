@@ -18,7 +18,7 @@ from csgmcmc.arguments import check_count
 from csgmcmc.samplers import SGHMC, SGLD
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.noise import ELEMENTS_PER_STREAM
-from csgmcmc.schedules import Schedule
+from csgmcmc.schedules import Schedule, options_at
 from csgmcmc.targets import LogisticRegression, Target
 
 BLOCK = 32  # steps a call: more of them gain little, and take minutes to compile
@@ -147,14 +147,12 @@ def _plan(
     sampler: SGLD | SGHMC, group: Group, points: Tensor, schedule: Schedule
 ) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
     """Of every step: lr, the noise's standard deviation, whether there is any, and what is kept."""
-    table = schedule.table()
-    lrs = group["initial_lr"] * table["lr_scale"]
-    temperatures = group["initial_temperature"] * table["temperature_scale"]
-    stds = [
-        math.sqrt(sampler.injected_variance({**group, "lr": lr, "temperature": heat}, points))
-        for lr, heat in zip(lrs.tolist(), temperatures.tolist(), strict=True)
-    ]
-    return points.new_tensor(lrs), points.new_tensor(stds), temperatures > 0, table["collect"]
+    ticks = [schedule(step) for step in range(schedule.steps)]
+    options = [options_at(group, tick) for tick in ticks]
+    lrs = points.new_tensor([at["lr"] for at in options])
+    stds = [math.sqrt(sampler.injected_variance(at, points)) for at in options]
+    hot = np.array([at["temperature"] > 0 for at in options])
+    return lrs, points.new_tensor(stds), hot, np.array([tick.collect for tick in ticks])
 
 
 def _steps_of_noise_at_once(points: Tensor) -> int:

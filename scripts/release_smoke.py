@@ -69,7 +69,7 @@ def sample() -> None:
     predicted = posterior.predict_loader(held_out)
     if not isinstance(predicted, ClassPredictive):
         raise SystemExit(f"the posterior predicts {type(predicted).__name__}, not classes")
-    accuracy = csgmcmc.diagnostics.accuracy(predicted.probs_numpy(), predicted.labels())
+    accuracy = csgmcmc.diagnostics.accuracy(predicted.probs_numpy(), predicted.labels_numpy())
     check(accuracy > 0.8, f"the posterior is right in {accuracy} of the cases")
 
 

@@ -1,4 +1,4 @@
-"""What several test files need."""
+"""Shared by several test files."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from csgmcmc import Sampler
 from csgmcmc.targets.gaussian import GaussianTarget
 
-# A statistic of independent chains is refused when it is further than this many standard errors
-# from the exact answer: by chance that happens to one in 150,000 of them.
+# A statistic of independent chains fails if it is further than this many standard errors from the
+# exact value: a false alarm has probability 1 in 150,000.
 SIGMAS = 4.5
 
-# The Hessian of the mean loss in tests of the law: two correlated directions.
+# The Hessian of the mean loss in tests of stationary distributions: two correlated directions.
 HESSIAN = torch.tensor([[2.0, 0.6], [0.6, 1.0]], dtype=torch.float64)
 MODE = torch.tensor([1.0, -2.0], dtype=torch.float64)
 
-# What no sampler has a default for.
+# Options without a default.
 REQUIRED = {"lr": 0.1, "num_data": 10.0}
 
 
@@ -38,13 +38,14 @@ def run_on_quadratic(
     *,
     steps: int,
     chains: int,
-    gradient_variance: float = 0.0,
+    minibatch_variance: float = 0.0,
     **options: Any,
 ) -> Tensor:
     """Last points of independent chains on the mean loss (x - MODE)' HESSIAN (x - MODE) / 2.
 
-    They start from the exact posterior, so that the burn-in need only forget the difference
-    between that and the law of the discrete update.
+    They start from the exact posterior, so that burn-in only has to reach the stationary
+    distribution of the discrete update from there. `minibatch_variance` is the variance of noise
+    that is added to the gradients.
     """
     options = {**REQUIRED, **options}
     scale = options.get("temperature", 1.0) / options["num_data"]
@@ -54,17 +55,17 @@ def run_on_quadratic(
     minibatch = torch.Generator().manual_seed(12)
     for _ in range(steps):
         points.grad = (points - MODE) @ HESSIAN
-        if gradient_variance > 0:
+        if minibatch_variance > 0:
             noise = torch.randn(points.shape, generator=minibatch, dtype=points.dtype)
-            points.grad += gradient_variance**0.5 * noise
+            points.grad += minibatch_variance**0.5 * noise
         chain.step()
     return points
 
 
-def assert_law(points: Tensor, covariance: Tensor, tolerance: float = 0.0) -> None:
+def assert_moments(points: Tensor, covariance: Tensor, tolerance: float = 0.0) -> None:
     """Mean and covariance of independent `points` are MODE and `covariance`.
 
-    Within SIGMAS standard errors, and a share `tolerance` of the covariance on top.
+    Within SIGMAS standard errors, plus a relative error of `tolerance` of the covariance.
     """
     variances = covariance.diagonal()
     scale = (variances[:, None] * variances[None, :]).sqrt()

@@ -20,9 +20,9 @@ shares = st.floats(0, 1, exclude_max=True)
 sizes = st.floats(0, allow_infinity=False)
 counts = st.integers(1, 1000)
 OPTIONS = {
-    "SGHMC": {"momentum": shares, "noise_estimate": shares},
+    "SGHMC": {"momentum": shares, "gradient_variance": shares},
     "PSGLD": {"alpha": shares, "adapt": st.sampled_from(["always", "cold"])},
-    "SGLD": {"foreach": st.booleans()},
+    "SGLD": {},
 }
 recipes = st.sampled_from(sorted(OPTIONS)).flatmap(
     lambda sampler: st.builds(
@@ -99,7 +99,7 @@ def test_a_file_of_something_else_is_refused(text, words, tmp_path):
         ({"sampler_options": 3}, "sampler_options must be a dictionary, got 3"),
         (
             {"sampler": "SGLD", "sampler_options": {"momentum": 0.9}},
-            "has momentum, which SGLD does not take there: choose from prior, foreach",
+            "has momentum, which SGLD does not take there: choose from prior",
         ),
         (
             {"sampler_options": {"chain_id": 1}},

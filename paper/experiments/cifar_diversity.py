@@ -193,7 +193,7 @@ def _lines(
 def _functions(network: Network, source: Source, draws: list[Draw], cycles: list[int]) -> Record:
     """Errors of single draws and of the first cycles together, and how much draws disagree."""
     predictive = predict(network, source, draws, source.test)
-    members, labels = predictive.member_probs_numpy(), predictive.labels()
+    members, labels = predictive.member_probs_numpy(), predictive.labels_numpy()
     groups = np.array(cycles)
     inside = within_and_between(disagreement(members), groups)
     return {

@@ -210,7 +210,7 @@ def scores(predictive: ClassPredictive) -> Record:
 
     `nll_error` is the standard error that comes from the number of test points.
     """
-    forecasts, labels = predictive.probs_numpy(), predictive.labels()
+    forecasts, labels = predictive.probs_numpy(), predictive.labels_numpy()
     members = predictive.member_probs_numpy()
     errors = (members.argmax(-1) != labels).mean(1)
     losses = -predictive.log_probs.double().numpy()[np.arange(len(labels)), labels]
@@ -229,7 +229,7 @@ def validation_nll(run: Run, network: Network, source: Source) -> float:
     """NLL of the averaged prediction on what the run has held out."""
     draws = sample(run, network, source, None)
     predictive = predict(network, source, draws, source.validation(run.held_out))
-    return negative_log_likelihood(predictive.probs_numpy(), predictive.labels())
+    return negative_log_likelihood(predictive.probs_numpy(), predictive.labels_numpy())
 
 
 def rounded(value: float | np.floating) -> float:

@@ -203,7 +203,7 @@ def _scores(config: ImagenetConfig, here: ProcessLayout, val: ImageFolder, folde
 
 def _sums(predictive: ClassPredictive) -> Iterator[float]:
     """Of a process's part: points, losses, their squares, and how often the label is on top."""
-    forecasts, labels = predictive.probs_numpy(), predictive.labels()
+    forecasts, labels = predictive.probs_numpy(), predictive.labels_numpy()
     losses = -predictive.log_probs.double().cpu().numpy()[np.arange(len(labels)), labels]
     yield len(labels)
     yield losses.sum()

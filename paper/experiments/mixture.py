@@ -206,9 +206,13 @@ def sample(config: MixtureConfig, method: Method, seed: int | None = None) -> Dr
     points = torch.empty(config.seeds * config.chains, target.dimension)
     points.uniform_(-config.start_within, config.start_within, generator=starts)
     # SGHMC without momentum is SGLD, and can leave out of its noise what the gradients bring.
-    estimate = method.lr * method.gradient_variance / 2
     sampler = SGHMC(
-        [points], method.lr, num_data=1, momentum=0.0, noise_estimate=estimate, seed=seed
+        [points],
+        method.lr,
+        num_data=1,
+        momentum=0.0,
+        gradient_variance=method.gradient_variance,
+        seed=seed,
     )
     return run_density(target, sampler, method.schedule).transpose(0, 1).numpy()
 

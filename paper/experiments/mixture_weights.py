@@ -13,8 +13,7 @@ from scipy.spatial import KDTree
 from scipy.stats import binom
 
 from csgmcmc.diagnostics import mode_coverage
-from csgmcmc.posterior.regions import find_regions
-from csgmcmc.posterior.weights import harmonic_weights, mass_weights
+from csgmcmc.posterior import find_regions, harmonic_weights, mass_weights
 from csgmcmc.targets import Mixture25
 
 FEWEST_DRAWS = 100  # of a region, of which `mass_weights` needs half

@@ -244,7 +244,7 @@ def scores(run: Run, test: Points, outside: Tensor) -> Record:
     """Scores on test data, and the entropy on images of classes that were never seen."""
     tested = predict(run.posterior, test)
     unseen = predict(run.posterior, Points(outside, torch.zeros(len(outside)))).entropy.numpy()
-    probabilities, labels = tested.probs_numpy(), tested.labels()
+    probabilities, labels = tested.probs_numpy(), tested.labels_numpy()
     return {
         "method": run.method.name,
         "temperature": run.temperature,
@@ -264,7 +264,7 @@ def scores(run: Run, test: Points, outside: Tensor) -> Record:
 def validation_nll(run: Run, validation: Points) -> float:
     """NLL of the averaged prediction on validation data."""
     predictive = predict(run.posterior, validation)
-    return negative_log_likelihood(predictive.probs_numpy(), predictive.labels())
+    return negative_log_likelihood(predictive.probs_numpy(), predictive.labels_numpy())
 
 
 def _rounded(value: float | Tensor | np.floating) -> float:

@@ -10,7 +10,7 @@ from csgmcmc.posterior import Posterior, Predictive, refresh_batchnorm
 from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule, Tick
-from csgmcmc.stack import stack
+from csgmcmc.stacked import Stack, stack
 from csgmcmc.stepper import Stepper
 from csgmcmc.task import Task
 
@@ -37,6 +37,7 @@ __all__ = [
     "Recipe",
     "Sampler",
     "Schedule",
+    "Stack",
     "Stepper",
     "Task",
     "Tick",

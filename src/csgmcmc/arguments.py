@@ -1,4 +1,4 @@
-"""Checks of arguments: every error names the argument, the value, and what is allowed."""
+"""Checks of arguments. Every error names the argument, its value, and the allowed range."""
 
 import math
 import operator

@@ -1,4 +1,4 @@
-"""Finds the samplers and schedules by looking: a new one is one new file and no other edit."""
+"""Finds samplers and schedules in their packages: a new one needs only a new file."""
 
 import importlib
 import inspect

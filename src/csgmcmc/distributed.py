@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils.data import Dataset, DistributedSampler
 
 from csgmcmc.arguments import check_count
-from csgmcmc.stack import Stack
+from csgmcmc.stacked import Stack
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,81 @@
-"""The progress bar of whatever takes long."""
+"""The progress bar of every long task."""
+
+import time
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 
-def make_bar(
-    console: Console, *, width: int | None = 40, shown: bool = True, transient: bool = False
-) -> Progress:
-    """A bar with a description, a `state` and the time left; it shows nothing off a terminal."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=width),
-        TextColumn("{task.fields[state]}"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=transient,
-        disable=not (shown and console.is_terminal),
-    )
+class Bar:
+    """A progress bar on a terminal; elsewhere nothing is shown.
+
+    Args:
+        title: the task.
+        total: amount of work; None if unknown.
+        done: work that was done before.
+        shown: False never shows the bar.
+        patience: seconds before the bar appears.
+        width: columns of the bar itself.
+        transient: remove the bar at the end.
+        console: standard error by default.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        total: float | None,
+        *,
+        done: float = 0,
+        shown: bool = True,
+        patience: float = 0.0,
+        width: int = 40,
+        transient: bool = False,
+        console: Console | None = None,
+    ) -> None:
+        self._title, self._total, self._done = title, total, done
+        self._width, self._transient, self._console = width, transient, console
+        self._appears = time.monotonic() + patience if shown else float("inf")
+        self._bar: Progress | None = None
+
+    @property
+    def visible(self) -> bool:
+        """Whether the bar is on the screen."""
+        return self._bar is not None
+
+    def advance(self, amount: float) -> None:
+        """Add to the work done."""
+        self.update(self._done + amount)
+
+    def update(self, done: float, state: str = "") -> None:
+        """Set the work done, and the text beside the bar."""
+        self._done = done
+        if self._bar is None and time.monotonic() >= self._appears:
+            self._appear()
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, state=state)
+
+    def _appear(self) -> None:
+        self._appears = float("inf")
+        console = self._console or Console(stderr=True)
+        if not console.is_terminal:
+            return
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=self._width),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=self._transient,
+        )
+        self._task = self._bar.add_task(self._title, total=self._total, state="")
+        self._bar.update(self._task, completed=self._done)
+        self._bar.start()
+
+    def __enter__(self) -> "Bar":
+        if time.monotonic() >= self._appears:
+            self._appear()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

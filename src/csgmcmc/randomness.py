@@ -25,6 +25,15 @@ def check_generators(generators: Sequence[object]) -> None:
             )
 
 
+def generators_of(loader: object) -> list[torch.Generator]:
+    """The generators that a `DataLoader` and its samplers shuffle with."""
+    batches = getattr(loader, "batch_sampler", None)
+    owners = [loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)]
+    found = [getattr(owner, "generator", None) for owner in owners]
+    unique = {id(generator): generator for generator in found if generator is not None}
+    return list(unique.values())
+
+
 def random_state(generators: Sequence[Generator]) -> dict[str, Any]:
     """The state of the global generators and of `generators`, as tensors and plain values."""
     _, key, *rest = np.random.get_state()  # noqa: NPY002  (users' transforms draw from it)

@@ -16,19 +16,19 @@ from typing import Any
 from torch import nn
 
 from csgmcmc.arguments import check_choice, check_count, check_number
+from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.loaders import batches_of, size_of
-from csgmcmc.losses import Loss
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
 from csgmcmc.schedules import Cyclical
-from csgmcmc.stack import Stack
+from csgmcmc.stacked import Stack
 
 # Arguments of a sampler that the recipe itself sets, so that `sampler_options` cannot.
 RESERVED_SAMPLER_OPTIONS = (
-    *("params", "lr", "num_data", "temperature", "weight_decay", "seed", "generator", "chain_id"),
+    *("params", "lr", "num_data", "temperature", "weight_decay", "seed", "chain_id"),
 )
 
 RENAMED_SINCE_0_1 = {"options": "sampler_options", "samples_per_cycle": "draws_per_cycle"}

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
 from csgmcmc.loaders import batches_of, size_of
-from csgmcmc.losses import Loss
 from csgmcmc.posterior import Categorical, Likelihood
 from csgmcmc.posterior.likelihoods import as_likelihood
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe
-from csgmcmc.stack import Stack
+from csgmcmc.stacked import Stack
 
 # Arguments of `Chain` that come from the task's other fields or from the command.
 RESERVED_CHAIN_OPTIONS = (

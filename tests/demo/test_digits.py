@@ -23,7 +23,7 @@ def test_csghmc_from_the_store_to_a_checked_prediction(tmp_path):
     posterior = csgmcmc.Posterior(chain.model, csgmcmc.DrawStore(tmp_path / "digits"))
     assert len(posterior.draws) == 40
     test = DataLoader(config.data.test, batch_size=200)
-    found = posterior.check(test, chain=chain)
+    found = posterior.check(test, stepper=chain.stepper, loss=chain.loss, data=chain.data)
     assert found.better.holds
     assert found.numbers["nll"] < found.numbers["nll_best_draw"]
     assert found.numbers["error"] < 0.05

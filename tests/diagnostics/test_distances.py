@@ -91,7 +91,7 @@ def test_stein_discrepancy_of_one_and_two_points():
 
 
 def unbiased_square(points: np.ndarray, scores: np.ndarray) -> float:
-    """The U-statistic, which leaves out each point with itself: mean 0 under the law."""
+    """The U-statistic, which leaves out each point with itself: mean 0 under the distribution."""
     n, d = points.shape
     alone = (scores**2).sum() + n * d
     return (n**2 * kernel_stein_discrepancy(points, scores) ** 2 - alone) / (n * (n - 1))

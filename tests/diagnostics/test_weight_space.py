@@ -58,6 +58,22 @@ def test_scaling_recovers_points_of_a_plane_in_many_dimensions():
     np.testing.assert_array_equal(multidimensional_scaling(distances), placed)
 
 
+def test_scaling_recovers_points_of_the_plane_up_to_rotation():
+    points = np.random.default_rng(3).normal(size=(20, 2)) * [3.0, 1.0] + 5
+    placed = multidimensional_scaling(pairwise_distances(points))
+    # The exact answer: the centred points along their principal axes.
+    centred = points - points.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    expected = centred @ axes.T
+    expected *= np.sign(expected[np.abs(expected).argmax(axis=0), [0, 1]])
+    np.testing.assert_allclose(placed, expected, atol=1e-10)
+
+
+def test_scaling_fixes_the_signs():
+    placed = multidimensional_scaling(SIDES)
+    assert (placed[np.abs(placed).argmax(axis=0), [0, 1]] > 0).all()
+
+
 def test_scaling_of_a_triangle_is_centred_along_its_principal_axes():
     placed = multidimensional_scaling(SIDES)
     np.testing.assert_allclose(placed.mean(axis=0), 0, atol=1e-12)

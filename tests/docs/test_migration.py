@@ -79,7 +79,7 @@ def test_posteriors(sigma):
         momentum=momentum,
         num_data=NUM_DATA,
         temperature=NUM_DATA * temperature,
-        noise_estimate=lr * temperature * beta / 2,
+        gradient_variance=temperature**2 * beta,
     )
     of_momenta = temperature * step * (2 * alpha - temperature * step * beta)
     assert injected_variance(hot) == pytest.approx((step * precision) ** 2 * of_momenta)

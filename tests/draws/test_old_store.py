@@ -10,6 +10,7 @@ weight_decay=1e-3, num_data=6, seed=3)` over `nn.Linear(2, 2)`, all weights 0.5 
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,8 @@ def test_its_draws_are_read(store):
 
 def test_it_predicts_and_takes_further_draws(store):
     model = nn.Linear(2, 2)
-    assert Posterior(model, store).predict(torch.zeros(3, 2)).probs.shape == (3, 2)
+    predictive: Any = Posterior(model, store).predict(torch.zeros(3, 2))
+    assert predictive.probs.shape == (3, 2)
     store.set_log_likelihood(store[0], -3.0)
     store.append(model, step=17, cycle=1)
     store.close()

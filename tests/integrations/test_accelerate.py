@@ -257,6 +257,6 @@ def test_two_processes_draw_what_a_chain_with_batches_twice_as_large_draws(tmp_p
 def test_processes_that_would_sample_another_law_are_refused(tmp_path, job):
     result = torchrun(job, tmp_path)
     assert result.returncode != 0
-    seeds = "the sampler's seed or chain differs between the processes"
+    seeds = "have different seeds or chain numbers"
     means = "gradients are 2 times too large"
     assert (means if job == "trainer-by-hand" else seeds) in result.stderr

@@ -312,6 +312,11 @@ def test_check_takes_a_language_model(tmp_path):
     posterior = csgmcmc.Posterior(model, chain.draws, forward=next_token_logits, progress=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of few draws: not what is tested here
-        found = posterior.check(Pairs(DataLoader(data, batch_size=4), causal=True), chain=chain)
+        found = posterior.check(
+            Pairs(DataLoader(data, batch_size=4), causal=True),
+            stepper=chain.stepper,
+            loss=model_loss,
+            data=chain.data,
+        )
     assert found.numbers["nll"] > 0
     assert found.sampling.holds is not None

@@ -291,10 +291,10 @@ class Own(Likelihood):
 
 
 class OwnAverage(Average):
-    def _read(self, outputs: Any) -> tuple[Tensor, ...]:
+    def read(self, outputs: Any) -> tuple[Tensor, ...]:
         raise NotImplementedError
 
-    _prediction = _add = result = _read  # pyright: ignore[reportAssignmentType]
+    prediction = add_parts = result = read  # pyright: ignore[reportAssignmentType]
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,10 @@ def turns_of(members, batches, among=None):
     """Numbers of the draws of each turn, and the outputs of all turns."""
     numbers, outputs = [[] for _ in batches], [[] for _ in batches]
 
-    def take(some, batch, found):
-        numbers[batch].append(some)
-        outputs[batch].append(found.clone())
-
-    members.evaluate(batches, take, among)
+    with torch.inference_mode():
+        for some, batch, found in members.outputs(batches, among):
+            numbers[batch].append(some)
+            outputs[batch].append(found.clone())
     assert all(some == numbers[0] for some in numbers)
     return numbers[0], [torch.cat(parts) for parts in outputs]
 
@@ -149,47 +148,81 @@ def test_an_error_of_the_model_is_not_hidden():
         Posterior(mlp(), in_memory(mlp, 3)).predict(inputs_of((5,)))
 
 
-@BOTH_WAYS
-def test_the_choice_is_measured_once_for_each_shape(vectorize, monkeypatch):
-    measured, stacked = [], []
-    vmapped = Members._vmapped
-    monkeypatch.setattr(Members, "_measure", lambda *args: measured.append(args[2]) or vectorize)
-    monkeypatch.setattr(
-        Members, "_vmapped", lambda self, *args: stacked.append(1) or vmapped(self, *args)
+def perceptron():
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+class Recorded(Members):
+    """Members that tell which way they went."""
+
+    stacked: bool
+
+    def _stacked(self, batches, wanted):
+        self.stacked = True
+        return super()._stacked(batches, wanted)
+
+    def _one_by_one(self, batches, wanted):
+        self.stacked = False
+        return super()._one_by_one(batches, wanted)
+
+
+def is_stacked(make, batch, *, count=3, forward=plain_forward, vectorize=None, among=None) -> bool:
+    members = Recorded(
+        make(),
+        in_memory(make, count),
+        device=None,
+        autocast=None,
+        forward=forward,
+        vectorize=vectorize,
     )
-    posterior = Posterior(mlp(), in_memory(mlp, 3))
-    for _ in range(2):
-        posterior.predict(inputs_of((4,), 6))
-    assert measured == [[0, 1, 2]]
-    posterior.predict(inputs_of((4,), 5))
-    posterior.predict(inputs_of((4,), 6))
-    assert len(measured) == 2
-    assert len(stacked) == (4 if vectorize else 0)
+    with torch.inference_mode():
+        list(members.outputs([batch], among))
+    return members.stacked
 
 
-def test_what_was_measured_is_remembered_with_other_weights(monkeypatch):
-    measured = []
-    monkeypatch.setattr(Members, "_measure", lambda *args: bool(measured.append(args)))
-    posterior = Posterior(mlp(), in_memory(mlp, 3))
-    posterior.predict(inputs_of((4,)))
-    posterior.weigh("uniform").predict(inputs_of((4,)))
-    assert len(measured) == 1
+def test_small_batches_of_a_perceptron_are_stacked():
+    assert is_stacked(perceptron, inputs_of((4,)))
+    assert is_stacked(perceptron, inputs_of((4,), 256))
+    assert is_stacked(perceptron, inputs_of((1, 2, 2)))  # which it flattens
+    assert not is_stacked(perceptron, inputs_of((4,), 257))
 
 
-@pytest.mark.parametrize("seconds", [(1.0, 2.0), (2.0, 1.0)])
-def test_the_faster_way_is_taken(seconds, monkeypatch):
-    times = iter(seconds)
-    monkeypatch.setattr(Members, "_time", lambda *_: next(times))
-    members = members_of(mlp(), in_memory(mlp, 3), vectorize=None)
-    assert members._stacked_is_faster(inputs_of((4,)), [0, 1, 2]) == (seconds[0] < seconds[1])
+def test_all_else_is_taken_one_by_one(monkeypatch):
+    assert not is_stacked(mlp, inputs_of((4,)))  # it has dropout
+    assert not is_stacked(conv_net, inputs_of((1, 3, 3)))
+    assert not is_stacked(Tied, inputs_of((4,)))
+    assert not is_stacked(perceptron, inputs_of((4,)), forward=lambda model, inputs: model(inputs))
+    assert not is_stacked(perceptron, inputs_of((4,)), count=1)
+    assert not is_stacked(perceptron, inputs_of((4,)), among=[2])
+    monkeypatch.setattr(members_module, "STACK_BYTES", 3 * bytes_of(perceptron().state_dict()) - 1)
+    assert not is_stacked(perceptron, inputs_of((4,)))  # not all draws fit
 
 
-def test_nothing_is_measured_where_two_draws_do_not_fit(monkeypatch):
-    monkeypatch.setattr(members_module, "STACK_BYTES", 2 * bytes_of(mlp().state_dict()) - 1)
-    monkeypatch.setattr(Members, "_measure", lambda *_: pytest.fail("measured"))
-    draws, inputs = in_memory(mlp, 3), inputs_of((4,))
-    result: Any = Posterior(mlp(), draws).predict(inputs, members=True)
-    assert_close(result.members, outputs_of(mlp(), draws, inputs).softmax(2), **CLOSE)
+@BOTH_WAYS
+def test_the_choice_may_be_made_by_the_user(vectorize):
+    for make, shape in ((perceptron, (4,)), (mlp, (4,)), (conv_net, (1, 3, 3))):
+        assert is_stacked(make, inputs_of(shape), vectorize=vectorize) is vectorize
+        assert is_stacked(make, inputs_of(shape, 300), vectorize=vectorize) is vectorize
+
+
+def test_the_same_bits_every_time():
+    """The choice does not depend on how long anything takes."""
+    for make in (perceptron, mlp):
+        draws, inputs = in_memory(make, 20), inputs_of((4,), 100)
+        first: Any = Posterior(make(), draws).predict(inputs)
+        for _ in range(5):
+            again: Any = Posterior(make(), draws).predict(inputs)
+            assert torch.equal(first.log_probs, again.log_probs)
+            assert torch.equal(first.spread, again.spread)
+
+
+def test_some_draws_of_a_stack():
+    draws, inputs = in_memory(perceptron, 7), inputs_of((4,))
+    members = members_of(perceptron(), draws, vectorize=True)
+    for among in ([1, 2, 3], [6, 0, 2], [4]):
+        _, (outputs,) = turns_of(members, [inputs], among=among)
+        chosen = [draws[number] for number in among]
+        assert_close(outputs, outputs_of(perceptron(), chosen, inputs), **CLOSE)
 
 
 # What is left alone

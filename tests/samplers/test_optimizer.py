@@ -1,4 +1,4 @@
-"""Every sampler, discovered, is a `torch.optim.Optimizer` in all that users rely on."""
+"""Every discovered sampler behaves as a `torch.optim.Optimizer`."""
 
 import copy
 import io
@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from csgmcmc import SGHMC, SGLD, SGNHT, Cyclical, Sampler
-from csgmcmc.samplers import discover
 from csgmcmc.samplers.noise import Noise
+from tests.samplers.registry import REGISTRY, SAMPLERS, every_sampler
 from tests.support import REQUIRED, make, same_bits, small_model, train
-
-every_sampler = pytest.mark.parametrize("sampler", discover().values(), ids=discover())
 
 
 def through_a_file(state):
@@ -40,7 +40,7 @@ def test_required_options_are_enough_and_num_data_is_required(sampler):
 def test_temperature_zero_is_the_reference_optimizer(sampler, weight_decay):
     ours, theirs = small_model(torch.float64), small_model(torch.float64)
     chain = make(sampler, ours.parameters(), temperature=0, weight_decay=weight_decay)
-    reference = sampler.reference(theirs.parameters(), **chain.defaults)
+    reference = REGISTRY[sampler.__name__].at_temperature_0(theirs.parameters(), chain.defaults)
     train(ours, chain, steps=30)
     train(theirs, reference, steps=30)
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
@@ -118,25 +118,9 @@ def test_seed_decides_and_no_seed_is_a_new_one(sampler):
 
 
 @every_sampler
-def test_generator_gives_the_seed(sampler):
-    def run(generator_seed):
-        model, generator = small_model(), torch.Generator().manual_seed(generator_seed)
-        chain = sampler(model.parameters(), **REQUIRED, generator=generator)
-        train(model, chain, steps=2)
-        return model, chain.noise.seed
-
-    (one, seed), (again, _), (other, _) = run(3), run(3), run(4)
-    assert same_bits(one, again)
-    assert not same_bits(one, other)
-    repeated = small_model()
-    train(repeated, sampler(repeated.parameters(), **REQUIRED, seed=seed), steps=2)
-    assert same_bits(one, repeated)
-
-
-@every_sampler
 @settings(max_examples=10)
 @given(split=st.integers(0, 24), dtype=st.sampled_from([torch.float32, torch.float64]))
-def test_saved_and_loaded_between_any_two_steps_goes_on_bit_for_bit(sampler, split, dtype):
+def test_saved_and_loaded_between_any_two_steps_it_continues_bit_for_bit(sampler, split, dtype):
     """Through exploration and sampling of a cyclical schedule, from a state file."""
     schedule = Cyclical(steps=24, cycles=3, exploration=0.5, every=1)
 
@@ -163,7 +147,7 @@ def test_saved_and_loaded_between_any_two_steps_goes_on_bit_for_bit(sampler, spl
 
 @every_sampler
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
-def test_copies_and_pickles_go_on_bit_for_bit(sampler, how):
+def test_copies_and_pickles_continue_bit_for_bit(sampler, how):
     model = small_model()
     chain = make(sampler, model.parameters())
     train(model, chain, steps=3)
@@ -174,18 +158,51 @@ def test_copies_and_pickles_go_on_bit_for_bit(sampler, how):
     assert same_bits(model, other_model)
 
 
+class Plain(torch.optim.Optimizer):
+    """A sampler written out: one tensor after another, without foreach operations."""
+
+    def __init__(self, params, options, update):
+        super().__init__(params, options)
+        self.noise, self.update = Noise(seed=1), update
+
+    @torch.no_grad()
+    def step(self, closure=None):  # pyright: ignore[reportIncompatibleMethodOverride]
+        (group,) = self.param_groups
+        params, noise = group["params"], [None] * len(group["params"])
+        if group["temperature"] > 0:
+            noise = self.noise.like(params)
+        for param, epsilon in zip(params, noise, strict=True):
+            gradient = param.grad
+            if group["weight_decay"] != 0:
+                gradient = gradient.add(param, alpha=group["weight_decay"])
+            self.update(group, param, gradient, epsilon, self.state[param])
+
+
 @every_sampler
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_foreach_and_plain_agree_bit_for_bit(sampler, temperature, weight_decay):
-    models = []
-    for foreach in (True, False, None):
-        model = small_model()
-        options = {"temperature": temperature, "weight_decay": weight_decay}
-        train(model, make(sampler, model.parameters(), foreach=foreach, **options), steps=10)
-        models.append(model)
-    assert same_bits(models[0], models[1])
-    assert same_bits(models[0], models[2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_it_equals_the_plain_update_bit_for_bit(sampler, temperature, weight_decay, dtype):
+    model, plain = small_model(dtype), small_model(dtype)
+    options = {"temperature": temperature, "weight_decay": weight_decay}
+    chain = make(sampler, model.parameters(), **options)
+    update = REGISTRY[sampler.__name__].plain_update
+    train(model, chain, steps=10)
+    train(plain, Plain(plain.parameters(), chain.defaults, update), steps=10)
+    assert same_bits(model, plain)
+
+
+@every_sampler
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (300, 7)])
+def test_a_single_tensor_equals_the_plain_update_bit_for_bit(sampler, shape):
+    points = [torch.ones(shape), torch.ones(shape)]
+    chain = make(sampler, [points[0]], weight_decay=0.1)
+    plain = Plain([points[1]], chain.defaults, REGISTRY[sampler.__name__].plain_update)
+    for step in range(10):
+        for point, optimizer in zip(points, (chain, plain), strict=True):
+            point.grad = point.sin() + step
+            optimizer.step()
+    assert torch.equal(*points)
 
 
 @every_sampler
@@ -255,13 +272,49 @@ def test_parameters_without_gradient_stay_and_need_no_noise(sampler):
 def test_several_dtypes_in_one_sampler(sampler):
     dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
     params = [torch.zeros(400, dtype=dtype) for dtype in dtypes]
-    for foreach in (True, False):
-        chain = make(sampler, params, foreach=foreach)
-        for param in params:
-            param.zero_().grad = torch.zeros_like(param)
+    chain = make(sampler, params)
+    for param in params:
+        param.grad = torch.zeros_like(param)
+    chain.step()
+    for param in params:
+        assert 0 < float(param.double().std()) < float("inf")
+
+
+@pytest.fixture
+def mesh():
+    """A mesh of one process, whose tensors are sharded all the same."""
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield init_device_mesh("cpu", (1,))
+    torch.distributed.destroy_process_group()
+
+
+@every_sampler
+def test_sharded_parameters_are_updated_as_local_tensors(sampler, mesh, monkeypatch):
+    """State is sharded as the parameters are; `update` sees none of it."""
+    seen, update = [], sampler.update
+
+    def spy(self, group, params, gradients, noise, states):
+        update(self, group, params, gradients, noise, states)
+        made = [tensor for name in self.state[sharded] for tensor in states(name)]
+        seen.extend([*params, *gradients, *(noise or []), *made])
+
+    monkeypatch.setattr(sampler, "update", spy)
+    sharded = distribute_tensor(torch.ones(6), mesh, [Shard(0)])
+    chain = make(sampler, [sharded], weight_decay=0.1, temperature=0.0)
+    whole = torch.ones(6)
+    other = make(sampler, [whole], weight_decay=0.1, temperature=0.0)
+    for temperature in (0.0, 0.0, 1.0):
+        sharded.grad = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])
+        chain.param_groups[0]["temperature"] = temperature
         chain.step()
-        for param in params:
-            assert 0 < float(param.double().std()) < float("inf")
+        if temperature == 0:
+            whole.grad = torch.arange(6.0)
+            other.step()
+            assert torch.equal(sharded.to_local(), whole)
+    assert all(type(tensor) is torch.Tensor for tensor in seen)
+    assert all(isinstance(tensor, DTensor) for tensor in chain.state[sharded].values())
 
 
 @every_sampler
@@ -281,7 +334,7 @@ def test_hooks_and_zero_grad_and_torch_schedulers_work(sampler):
 
 
 @every_sampler
-def test_sparse_and_complex_are_refused(sampler):
+def test_sparse_and_complex_parameters_raise(sampler):
     table = nn.Embedding(4, 2, sparse=True)
     table(torch.tensor([1])).sum().backward()
     with pytest.raises(RuntimeError, match="sparse"):
@@ -299,8 +352,6 @@ BAD_FOR_ALL = [
     ("lr", float("nan")),
     ("lr", float("inf")),
     ("lr", "fast"),
-    ("foreach", "no"),
-    ("generator", 5),
     ("num_data", 10**400),
     ("temperature", -1.0),
     ("temperature", float("nan")),
@@ -318,9 +369,9 @@ BAD_WHERE_KNOWN = [
     ("momentum", 1.0),
     ("momentum", -0.1),
     ("momentum", float("nan")),
-    ("noise_estimate", 0.11),
-    ("noise_estimate", -0.1),
-    ("noise_estimate", float("nan")),
+    ("gradient_variance", 0.21),  # gamma = 0.105 > 1 - momentum
+    ("gradient_variance", -0.1),
+    ("gradient_variance", float("nan")),
     ("alpha", 1.0),
     ("alpha", float("nan")),
     ("eps", 0.0),
@@ -332,7 +383,7 @@ BAD_WHERE_KNOWN = [
 
 BAD = [
     pytest.param(sampler, option, value, id=f"{name}-{option}-{value}")
-    for name, sampler in discover().items()
+    for name, sampler in SAMPLERS.items()
     for option, value in BAD_FOR_ALL + BAD_WHERE_KNOWN
     if option in make(sampler, [torch.zeros(1)]).defaults or (option, value) in BAD_FOR_ALL
 ]
@@ -353,19 +404,21 @@ def test_bad_options_of_a_later_group_leave_the_sampler_as_it_was(sampler):
     assert len(chain.param_groups) == 1
 
 
-def test_seed_and_generator_together_are_refused():
-    with pytest.raises(ValueError, match="seed or generator"):
-        SGLD([torch.zeros(1)], lr=0.1, num_data=1, seed=1, generator=torch.Generator())
+@every_sampler
+@pytest.mark.parametrize("option", ["foreach", "generator", "noise_estimate", "options"])
+def test_unknown_options_raise(sampler, option):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{option}'"):
+        make(sampler, [torch.zeros(1)], **{option: None})
 
 
-def test_foreign_state_is_refused():
+def test_the_state_of_a_torch_optimizer_raises():
     chain = make(SGLD, [torch.zeros(1)])
     with pytest.raises(ValueError, match="no noise"):
         chain.load_state_dict(torch.optim.SGD([torch.zeros(1)], lr=0.1).state_dict())
 
 
 @every_sampler
-def test_a_state_of_another_chain_is_refused_and_reseed_forks(sampler):
+def test_a_state_of_another_chain_raises_and_reseed_forks(sampler):
     """Chains that start from one state must not share their noise."""
     model = small_model()
     chain = make(sampler, model.parameters(), chain_id=0)
@@ -419,7 +472,7 @@ def test_a_failing_prior_leaves_no_half_step(sampler):
     assert chain.state_dict() == before
 
 
-def test_a_state_of_another_sampler_is_refused_whole():
+def test_a_state_of_another_sampler_raises_and_changes_nothing():
     chain = make(SGHMC, [torch.zeros(1)], lr=0.3)
     for state in (make(SGLD, [torch.zeros(1)]).state_dict(), {"noise": {}, "param_groups": []}):
         with pytest.raises((ValueError, KeyError)):
@@ -433,11 +486,16 @@ def test_a_sampler_without_an_update_rule_cannot_be_made():
         pass
 
     with pytest.raises(TypeError, match="abstract"):
-        Unfinished([torch.zeros(1)], {}, seed=None, generator=None, chain_id=0)  # pyright: ignore[reportAbstractUsage]
+        Unfinished([torch.zeros(1)], lr=0.1, num_data=1)  # pyright: ignore[reportAbstractUsage]
 
 
-def test_noise_estimate_may_be_all_of_the_friction():
-    for momentum, noise_estimate in ((0.9, 0.1), (0.8, 0.2)):
-        make(SGHMC, [torch.zeros(1)], momentum=momentum, noise_estimate=noise_estimate)
-    with pytest.raises(ValueError, match="temperature must be above 0 for noise_estimate"):
-        make(SGHMC, [torch.zeros(1)], noise_estimate=0.05, temperature=0.0)
+def test_gradient_variance_may_leave_no_noise_to_inject():
+    """At most gamma = lr * N * V / (2 * T) = 1 - momentum, which 0.1 * 10 * V / 2 reaches."""
+    for momentum, gradient_variance in ((0.9, 0.2), (0.8, 0.4)):
+        options = {"momentum": momentum, "gradient_variance": gradient_variance}
+        make(SGHMC, [torch.zeros(1)], **options)
+        with pytest.raises(ValueError, match=r"at most 2 \* \(1 - momentum\) \* T / \(lr \* N\)"):
+            make(SGHMC, [torch.zeros(1)], **{**options, "lr": 0.101})
+    # Without noise there is nothing to correct.
+    make(SGHMC, [torch.zeros(1)], gradient_variance=5.0, temperature=0.0)
+    make(SGHMC, [torch.zeros(1)], gradient_variance=5.0, lr=0.0)

@@ -64,12 +64,12 @@ def test_prior_is_code_and_stays_when_a_state_is_loaded():
     assert same_bits(model, other)
 
 
-def test_two_priors_are_refused():
+def test_two_priors_raise():
     with pytest.raises(ValueError, match=r"weight_decay is a prior too.*0\.1"):
         make(SGLD, [torch.zeros(1)], prior=Normal(0.0, 1.0), weight_decay=0.1)
 
 
-def test_gradient_of_the_wrong_shape_is_refused():
+def test_a_gradient_of_the_wrong_shape_raises():
     param = torch.zeros(2, 3)
     param.grad = torch.zeros(2, 3)
     with pytest.raises(ValueError, match=r"shape \(3,\).*shape \(2, 3\)"):

@@ -1,4 +1,4 @@
-"""Every schedule, discovered, is a pure function of the step with the draws that it promises."""
+"""Every discovered schedule is a pure function of the step, with the draws it promises."""
 
 import copy
 import pickle
@@ -8,14 +8,36 @@ import pytest
 import torch
 
 from csgmcmc import SGHMC, Tick
-from csgmcmc.schedules import discover
+from csgmcmc.schedules import Schedule, discover, options_at
+from tests.schedules.registry import REGISTRY
 
 EXAMPLES = [
     pytest.param(example, id=f"{name}-{index}")
-    for name, schedule in discover().items()
-    for index, example in enumerate(schedule.examples())
+    for name, examples in REGISTRY.items()
+    for index, example in enumerate(examples)
 ]
 every_example = pytest.mark.parametrize("schedule", EXAMPLES)
+
+
+def check_entries(discovered: dict[str, type[Schedule]]) -> None:
+    missing, stale = discovered.keys() - REGISTRY.keys(), REGISTRY.keys() - discovered.keys()
+    assert not missing, (
+        f"no examples of {', '.join(sorted(missing))}: add some to REGISTRY in "
+        "tests/schedules/registry.py, so that the conformance tests can run on them"
+    )
+    assert not stale, f"tests/schedules/registry.py has an entry for {stale}, which does not exist"
+    for name, examples in REGISTRY.items():
+        assert examples
+        assert all(type(example) is discovered[name] for example in examples)
+
+
+def test_every_schedule_has_examples():
+    check_entries(discover())
+
+
+def test_a_schedule_without_examples_fails_with_a_sentence():
+    with pytest.raises(AssertionError, match="no examples of Mine: add some to REGISTRY"):
+        check_entries({**discover(), "Mine": Schedule})
 
 
 @every_example
@@ -36,8 +58,10 @@ def test_ticks_are_sound_and_pure(schedule):
 
 
 @every_example
-def test_promised_draws_are_collected(schedule):
-    assert sum(schedule(step).collect for step in range(schedule.steps)) == schedule.total_draws
+def test_total_draws_is_the_number_of_draws_collected(schedule):
+    collected = sum(schedule(step).collect for step in range(schedule.steps))
+    assert collected == schedule.total_draws
+    assert Schedule.total_draws.fget(schedule) == collected  # pyright: ignore[reportOptionalCall]
 
 
 @every_example
@@ -53,7 +77,7 @@ def test_table_holds_every_tick(schedule):
 
 
 @every_example
-def test_steps_outside_are_refused(schedule):
+def test_steps_out_of_range_raise(schedule):
     for step in (-1, schedule.steps, schedule.steps + 7, 0.5):
         with pytest.raises(ValueError, match="step"):
             schedule(step)
@@ -69,12 +93,14 @@ def test_it_is_a_value(schedule):
 
 
 @every_example
-def test_apply_scales_what_the_sampler_was_given(schedule):
+def test_apply_scales_the_initial_options(schedule):
     groups = [{"params": [torch.zeros(1)]}, {"params": [torch.zeros(1)], "temperature": 0.25}]
     sampler = SGHMC(groups, lr=0.2, num_data=5)
     for step in (schedule.steps - 1, 0, schedule.steps // 2, schedule.steps // 2):
+        expected = [options_at(group, schedule(step)) for group in sampler.param_groups]
         tick = schedule.apply(sampler, step)
         assert tick == schedule(step)
+        assert sampler.param_groups == expected
         first, second = sampler.param_groups
         assert first["lr"] == second["lr"] == pytest.approx(0.2 * tick.lr_scale)
         assert first["temperature"] == pytest.approx(tick.temperature_scale)

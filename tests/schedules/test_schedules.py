@@ -1,4 +1,5 @@
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -6,8 +7,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from csgmcmc import SGHMC, Constant, Cyclical, Decreasing, Ramp
-from csgmcmc.schedules import Joined
+from csgmcmc import SGHMC, Constant, Cyclical, Decreasing, Joined, Ramp, Schedule, Tick
+from csgmcmc.schedules import options_at
 
 
 @settings(max_examples=500)
@@ -35,7 +36,7 @@ def test_cyclical_has_exactly_the_promised_draws_or_says_what_to_change(
     ]
     possible = math.ceil(steps / length) == cycles and windows
     if not possible or min(windows) < (draws_per_cycle or every):
-        with pytest.raises(ValueError, match=r"cycles|exploration|burn_in|every|samples"):
+        with pytest.raises(ValueError, match=r"cycles|exploration|burn_in|every|draws"):
             Cyclical(steps, cycles, exploration, burn_in=burn_in, **which)
         return
     schedule = Cyclical(steps, cycles, exploration, burn_in=burn_in, **which)
@@ -112,11 +113,13 @@ def test_cyclical_exploration_zero_always_samples():
     assert (schedule.table()["temperature_scale"] == 1).all()
 
 
-def test_hot_exploration_and_ramp():
+def test_hot_exploration_and_annealing():
     hot = Cyclical(20, cycles=2, exploration=0.5, every=1, exploration_temperature=10).table()
     assert list(hot["temperature_scale"][:10]) == [10] * 5 + [1] * 5
-    ramp = Cyclical(20, cycles=2, exploration=0.5, every=1, anneal=True).table()
-    assert list(ramp["temperature_scale"][:10]) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8] + [1] * 5)
+    annealed = Cyclical(20, cycles=2, exploration=0.5, every=1, anneal=True).table()
+    assert list(annealed["temperature_scale"][:10]) == pytest.approx(
+        [0, 0.2, 0.4, 0.6, 0.8] + [1] * 5
+    )
     cooling = Cyclical(8, 1, 0.5, every=1, exploration_temperature=5, anneal=True).table()
     assert list(cooling["temperature_scale"]) == pytest.approx([5, 4, 3, 2, 1, 1, 1, 1])
 
@@ -207,7 +210,7 @@ def test_ramp_shapes_at_the_middle():
     )
 
 
-def test_sequence_joins_the_papers_baseline():
+def test_joined_gives_the_papers_baseline():
     """0.1 to 0.001 over 150 epochs without noise, then decay from 0.01 with noise."""
     epoch = 10
     schedule = Joined(
@@ -230,7 +233,7 @@ def test_sequence_joins_the_papers_baseline():
 
 
 @given(parts=st.lists(st.integers(1, 30), min_size=1, max_size=5))
-def test_sequence_is_its_parts_one_after_another(parts):
+def test_joined_is_its_parts_one_after_another(parts):
     schedules = [Cyclical(n, cycles=1, exploration=0.3, every=1) for n in parts if n > 2]
     assume(schedules)
     joined = Joined(schedules).table()
@@ -272,10 +275,37 @@ def test_apply_after_a_load_scales_the_initial_numbers():
     assert second.param_groups[0]["temperature"] == pytest.approx(0.5)
 
 
-def test_apply_refuses_an_optimizer_without_lr():
+def test_apply_raises_for_an_optimizer_without_lr():
     class Bare(torch.optim.Optimizer):
         def __init__(self):
             super().__init__([torch.zeros(1)], {})
 
     with pytest.raises(ValueError, match="Bare has no lr"):
         Constant(3).apply(Bare(), 0)
+
+
+def test_options_at_leaves_the_group_as_it_is():
+    tick = Cyclical(10, cycles=1, exploration=0.5, every=1)(7)
+    group = {"lr": 5.0, "initial_lr": 0.2, "temperature": 9.0, "initial_temperature": 3.0, "b": 1}
+    before = dict(group)
+    expected = {**group, "lr": 0.2 * tick.lr_scale, "temperature": 3.0}
+    assert options_at(group, tick) == expected
+    assert group == before
+    # Where nothing is recorded, the current values are the initial ones.
+    assert options_at({"lr": 0.5}, tick) == {"lr": 0.5 * tick.lr_scale}
+
+
+def test_a_schedule_of_ones_own_needs_one_method():
+    @dataclass(frozen=True)
+    class EveryOther(Schedule):
+        steps: int
+
+        def tick(self, step: int) -> Tick:
+            return Tick(step, 0, "sample", 1.0, 1.0, collect=step % 2 == 1)
+
+    schedule = EveryOther(9)
+    assert schedule.total_draws == 4
+    assert schedule.total_cycles == 1
+    assert schedule.table()["collect"].sum() == 4
+    with pytest.raises(ValueError, match="step 9 is past the schedule's end"):
+        schedule(9)

@@ -53,7 +53,7 @@ def assert_moments(draws, mean, sd):
 def test_a_gaussian_gives_its_mean_and_covariance():
     """The guide is wrong by a factor in each direction, so that the path is not a plain turn.
 
-    All three means, squares and products: refused by chance once in some 16,000 times.
+    All three means, squares and products: a false alarm once in some 16,000 times.
     """
     target = correlated()
     guide = GaussianTarget(target.mean + 0.3, 0.5 * target.covariance.diagonal().diag())
@@ -72,14 +72,14 @@ def test_a_gaussian_gives_its_mean_and_covariance():
 
 @pytest.mark.parametrize("acceptance", [0.4, 0.9])
 def test_a_skewed_posterior_gives_the_moments_of_a_sum_over_a_grid(acceptance):
-    """Whatever share is accepted: long steps and short ones have the same law.
+    """Whatever share is accepted: long steps and short ones have the same stationary distribution.
 
-    Two means and two squares: refused by chance once in some 37,000 times.
+    Two means and two squares: a false alarm once in some 37,000 times.
     """
     target = small_regression()
     mean, sd = moments_on_a_grid(target)
     near = laplace(target)
-    assert ((near.mean - mean) / sd).abs().max() > 0.2  # the Gaussian itself would be refused
+    assert ((near.mean - mean) / sd).abs().max() > 0.2  # the Gaussian itself would fail
     run = hmc(target, near, **{**RUN, "draws": 1000}, acceptance=acceptance)
     assert_moments(run.draws, mean, sd)
 
@@ -107,7 +107,7 @@ class Quartic(Target):
 
 
 def test_no_chain_is_left_behind_where_the_target_is_steep():
-    """Where the farthest of them start, steps that suit the mode would be refused for ever."""
+    """Where the farthest of them start, steps that suit the mode would always be rejected."""
     run = hmc(Quartic(), laplace(Quartic()), **{**RUN, "chains": 1000, "draws": 50})
     moved = (run.draws[:, 1:] != run.draws[:, :-1]).any(-1)
     assert moved.any(1).all()
@@ -123,14 +123,14 @@ def test_it_can_be_repeated_and_chains_differ():
     assert effective_sample_size(first.draws.numpy()).min() > 0.5 * math.prod(first.draws.shape[:2])
 
 
-def test_bad_arguments_are_refused():
+def test_bad_arguments_raise():
     target = correlated()
     for name in ("chains", "warm_up", "draws"):
         with pytest.raises(ValueError, match=f"{name} must be at least 1"):
             hmc(target, target, **{**RUN, name: 0})
     with pytest.raises(ValueError, match="acceptance must be above 0 and below 1"):
         hmc(target, target, **RUN, acceptance=1.0)
-    with pytest.raises(ValueError, match="near is not near"):
+    with pytest.raises(ValueError, match="near is a poor approximation"):
         hmc(target, GaussianTarget(target.mean, 1e9 * target.covariance), **RUN)
     with pytest.raises(ValueError, match="no mode found in 1 steps"):
         laplace(small_regression(), steps=1)

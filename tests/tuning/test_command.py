@@ -45,7 +45,7 @@ def run(*arguments: str):
     return CliRunner().invoke(app, list(arguments))
 
 
-@pytest.mark.filterwarnings("ignore::csgmcmc.chain.watch.SamplingWarning")  # of what is best here
+@pytest.mark.filterwarnings("ignore::csgmcmc.errors.SamplingWarning")  # of what is best here
 def test_a_search_prints_its_trials_and_how_to_run_the_best(tmp_path):
     command = ["tune", "tuned_script:make_run", "--out", "runs/a", "--epochs", "12"]
     result = run(*command, "--trials", "2")

@@ -130,7 +130,7 @@ def test_options_of_the_sampler_that_want_noise_are_no_obstacle():
     model, loader = quadratic(1.0, 0.5)
     options = {"momentum": 0.9}
     plain = suggest_lr(model, mse_loss, loader, recipe=Recipe(sampler_options=options))
-    noisy = Recipe(sampler_options={**options, "noise_estimate": 0.05})
+    noisy = Recipe(sampler_options={**options, "gradient_variance": 0.05})
     assert suggest_lr(model, mse_loss, loader, recipe=noisy).lr == plain.lr
 
 

@@ -59,7 +59,7 @@ def test_the_law_is_that_of_all_steps_together(weighted):
 
 def test_a_constant_step_ends_in_the_stationary_law_of_the_sampler():
     law = law_of_sgld(np.full(2_000, 0.1), 1.3, mean=5.0, variance=0.0, noise=2.0)
-    known = SGLD.stationary_variance(1.3**-2, lr=0.1, num_data=1, gradient_variance=4.0)
+    known = SGLD.stationary_variance(1.3**-2, lr=0.1, num_data=1, minibatch_variance=4.0)
     assert law.variance[-1] == pytest.approx(known, rel=1e-12)
     assert abs(law.mean[-1]) < 1e-12
 

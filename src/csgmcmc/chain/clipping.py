@@ -1,21 +1,19 @@
-"""Gradient clipping, for each chain by itself."""
+"""Gradient clipping, for each chain separately."""
 
 from collections.abc import Sequence
 
-import torch
 from torch import nn
 
-from csgmcmc.stack import Stack
+from csgmcmc.stacked import Stack, gradient_norms
 
 
 def clip_gradients(model: nn.Module, params: Sequence[nn.Parameter], bound: float) -> None:
     """Scale the gradients so that their norm, in a stack that of each chain, is at most `bound`."""
     gradients = [param.grad for param in params if param.grad is not None]
+    norms = gradient_norms(model, gradients)
     if not isinstance(model, Stack):
-        nn.utils.clip_grads_with_norm_(params, bound, nn.utils.get_total_norm(gradients))
+        nn.utils.clip_grads_with_norm_(params, bound, norms)
         return
-    squares = [gradient.reshape(model.chains, -1).square().sum(1) for gradient in gradients]
-    norms = torch.stack(squares).sum(0).sqrt()
     shares = (bound / (norms + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         gradient.mul_(shares.view(-1, *[1] * (gradient.ndim - 1)))

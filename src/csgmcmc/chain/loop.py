@@ -9,19 +9,19 @@ import torch
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_number
+from csgmcmc.batches import Loss, batch_loss
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.clipping import clip_gradients
 from csgmcmc.chain.events import Callback, StepInfo
 from csgmcmc.chain.progress import Display
 from csgmcmc.chain.scalars import ScalarLog
-from csgmcmc.chain.watch import Watch
+from csgmcmc.checks import Watch
 from csgmcmc.distributed import ProcessLayout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.loaders import describe_loader, to_device
-from csgmcmc.losses import Loss, batch_loss
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule
-from csgmcmc.stack import Stack
+from csgmcmc.stacked import Stack
 from csgmcmc.stepper import LoopWords, Stepper
 
 WORDS = LoopWords(
@@ -116,7 +116,7 @@ class Chain:
         )
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
         self.stepper.batches_per_step = accumulate * layout.replicas / dealt
-        self.clip, self.watch, self.progress = clip, watch, progress and layout.writes
+        self.clip, self.progress = clip, progress and layout.writes
         self._device = None if device is None else torch.device(device)
         self._autocast = autocast
         self._batches = None if data is None else self.stepper.attach(data)
@@ -136,7 +136,9 @@ class Chain:
         self._loss_shape = (model.chains,) if isinstance(model, Stack) else ()
         self._modes: list[tuple[nn.Module, bool]] = []
         self._forward = share_gradients(model, layout)
-        self.start_loss: float | None = None  # of the first step, which `Watch` compares with
+        # A density has no minibatches, and may begin at its mode.
+        self._watches = watch and data is not None
+        self._watch: Watch | None = None
 
     @property
     def sampler(self) -> torch.optim.Optimizer:
@@ -174,6 +176,8 @@ class Chain:
         With `resume` it continues from the last checkpoint, or begins where there is none; without
         it, a chain that has begun already is an error.
         """
+        if self._watches:
+            self._watch = Watch(self.stepper, clip=self.clip, warns=self.layout.writes)
         try:
             self.stepper.lock()
             if not (resume and self._restore()):
@@ -194,7 +198,6 @@ class Chain:
         log, log_every = ScalarLog(log_path, first), max(1, steps // 1000)
         cycles = self.schedule.total_cycles
         display = Display(f"chain {self.chain_id}", steps, cycles, first, self.progress)
-        watch = Watch(self) if self.watch else None
         kept = sum(draw.step < first for draw in self.draws.of_chain(self.chain_id))
         if not self.model.training:
             self.model.train()
@@ -203,8 +206,8 @@ class Chain:
             with display:
                 while not self.stepper.done:
                     info = self._step()
-                    if watch is not None:
-                        watch.look(info)
+                    if self._watch is not None:
+                        self._watch.look(info.tick, info.loss)
                     tick, taken = info.tick, self.stepper.taken
                     kept += tick.collect
                     display.update(tick, info.lr, info.temperature, info.loss, kept)
@@ -300,13 +303,14 @@ class Chain:
             return False
         self.stepper.load_state_dict(states[step])
         self.stepper.last_checkpoint = self._checkpoints.newest
-        self.start_loss = states[step]["start_loss"]
+        if self._watch is not None and states[step]["watch"] is not None:
+            self._watch.load_state_dict(states[step]["watch"])
         return True
 
     def _save(self) -> None:
         """Save what this process holds: each replica has checkpoints of its own."""
         if self._checkpoints is None:
             return
-        state = self.stepper.state_dict()
-        self._checkpoints.save({**state, "start_loss": self.start_loss})
+        watch = None if self._watch is None else self._watch.state_dict()
+        self._checkpoints.save({**self.stepper.state_dict(), "watch": watch})
         self.stepper.last_checkpoint = self._checkpoints.newest

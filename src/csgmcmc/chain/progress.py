@@ -1,10 +1,10 @@
-"""Progress of a run: a bar on a terminal, otherwise a line every half minute."""
+"""Progress of a run: a bar on a terminal, elsewhere a line every 30 seconds."""
 
 import time
 
 from rich.console import Console
 
-from csgmcmc.progress import make_bar
+from csgmcmc.progress import Bar
 from csgmcmc.schedules import Tick
 
 BAR_SECONDS = 0.1
@@ -34,38 +34,34 @@ class Display:
     ) -> None:
         self._console = console or Console(stderr=True)
         self._title, self._steps, self._cycles = title, steps, cycles
-        self._wait = float("inf")
-        self._next = 0.0
-        self._first, self._began = first_step, time.monotonic()
-        if shown:
-            self._wait = BAR_SECONDS if self._console.is_terminal else LINE_SECONDS
-            self._next = self._began + (0 if self._console.is_terminal else LINE_SECONDS)
-        else:
-            self._next = float("inf")
-        self._bar = make_bar(self._console, width=6, shown=shown)  # all fits into 80 columns
-        self._task = self._bar.add_task(title, total=steps, completed=first_step, state="")
+        self._first, self._began, self._shown = first_step, time.monotonic(), shown
+        terminal = self._console.is_terminal
+        self._wait = BAR_SECONDS if terminal else LINE_SECONDS
+        self._next = self._began + (0 if terminal else LINE_SECONDS)
+        # With this width all of it fits into 80 columns.
+        self._bar = Bar(title, steps, done=first_step, shown=shown, width=6, console=self._console)
 
     def __enter__(self) -> "Display":
-        self._bar.start()
+        self._bar.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._bar.disable:  # rich 13 would print an empty line
-            self._bar.stop()
+        self._bar.__exit__()
 
     def update(self, tick: Tick, lr: float, temperature: float, loss: float, draws: int) -> None:
-        """Called at every step; shows something only if it is due."""
+        """Called at every step; shows something only now and then."""
+        if not self._shown:
+            return
         now = time.monotonic()
-        last = tick.step + 1 == self._steps and self._wait < float("inf")
-        if now < self._next and not last:
+        if now < self._next and tick.step + 1 < self._steps:
             return
         self._next = now + self._wait
         state = (
             f"cycle {tick.cycle + 1}/{self._cycles} {tick.stage} lr {lr:.2g} "
             f"T {temperature:.2g} loss {loss:.3g} {draws} draws"
         )
-        if not self._bar.disable:
-            self._bar.update(self._task, completed=tick.step + 1, state=state)
+        if self._bar.visible:
+            self._bar.update(tick.step + 1, state)
             return
         done = tick.step + 1 - self._first
         left = (now - self._began) / done * (self._steps - tick.step - 1)

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from csgmcmc.cli.messages import Script, fail, is_own, warnings_in_one_line
 from csgmcmc.cli.sampling import Sampled, check, count_chains, sample, seed_of
-from csgmcmc.cli.scores import judge
 from csgmcmc.distributed import shutdown_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError, StoreError

@@ -1,14 +1,11 @@
 """Scores of a run on validation data: the posterior predictive beside its single draws."""
 
-import io
-from contextlib import redirect_stdout
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from csgmcmc import diagnostics
-from csgmcmc.chain import Chain
 from csgmcmc.cli.sampling import Sampled
 from csgmcmc.posterior import Categorical, ClassPredictive, GaussianPredictive, Posterior
 from csgmcmc.posterior.predictive import Predictive
@@ -21,8 +18,8 @@ def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
     """Scores of the posterior predictive, mean scores of its draws, and `Posterior.check`."""
     # A list, so that all scores see the same data even if the loader shuffles.
     batches = check_pairs(list(done.task.validation or ()), posterior.likelihood)
-    with redirect_stdout(io.StringIO()):  # the report has it
-        check = posterior.check(batches, chain=_on_one_process(done))
+    task, stepper = done.task, done.chain.stepper
+    check = posterior.check(batches, stepper=stepper, loss=task.loss, data=task.data)
     average, draws = _scores(posterior, posterior.predict_loader(batches, members=True))
     numbers = check.numbers
     return {
@@ -32,18 +29,6 @@ def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
     }
 
 
-def _on_one_process(done: Sampled) -> Chain:
-    """The chain on all of the data, for `Posterior.check`.
-
-    Replicas of a chain average their gradients as accumulated batches do.
-    """
-    task, chain = done.task, done.chain
-    options = {name: task.chain_options.get(name) for name in ("autocast", "device")}
-    accumulate = chain.accumulate * chain.layout.replicas
-    parts = (task.model, task.loss, task.data, chain.sampler, chain.schedule)
-    return Chain(*parts, accumulate=accumulate, progress=False, **options)
-
-
 def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Scores]:
     """Scores of the posterior predictive, and the mean of the scores of the draws."""
     if isinstance(predictive, GaussianPredictive):
@@ -51,7 +36,7 @@ def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Score
         wrong = [_root_mean_square(mean, predictive) for mean in predictive.members]
         return {"RMSE": _root_mean_square(predictive.mean, predictive)}, {"RMSE": _mean(wrong)}
     assert isinstance(predictive, ClassPredictive)  # noqa: S101  (there is no other)
-    labels = predictive.labels()
+    labels = predictive.labels_numpy()
     counts = np.full(labels.shape, True)
     if isinstance(posterior.likelihood, Categorical):
         counts = labels != posterior.likelihood.ignore_index

@@ -1,4 +1,4 @@
-"""What `csgmcmc demo` runs: 25 Gaussians, and four methods on handwritten digits."""
+"""The parts of `csgmcmc demo`: 25 Gaussians, and four methods on handwritten digits."""
 
 from csgmcmc.demo.data import Digits, digits, letters
 from csgmcmc.demo.digits import DigitsDemo

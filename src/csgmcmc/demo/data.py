@@ -1,7 +1,4 @@
-"""Handwritten digits, which come with scikit-learn, and letters that no network of digits has seen.
-
-Neither needs a download.
-"""
+"""Handwritten digits from scikit-learn, and letters as out-of-distribution data; no download."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -12,13 +9,13 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 TRAIN, VALIDATION = 1000, 300
-# Without those that could be digits: B, G, I, O, Q, S, Z.
+# Without letters that look like digits: B, G, I, O, Q, S, Z.
 LETTERS = "ACDEFHJKLMNPRTUVWXY"
-FONTS = "DejaVu*.ttf"  # the ones that have all letters; not DejaVuSansDisplay
+FONTS = "DejaVu*.ttf"  # those that have all letters; not DejaVuSansDisplay
 
 
 class Digits(NamedTuple):
-    """1000 digits to train on, 300 to choose settings by, 497 to test with."""
+    """1000 digits for training, 300 for validation, 497 for testing."""
 
     train: TensorDataset
     validation: TensorDataset
@@ -31,7 +28,7 @@ def digits() -> Digits:
 
     pixels, labels = load_digits(return_X_y=True)
     images = torch.as_tensor(pixels, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
-    # The data set is ordered by writer: shuffled, so that all parts have all of them.
+    # The data set is ordered by writer: shuffle, so that each part has all writers.
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     return Digits(*_parts(images[order], torch.as_tensor(labels)[order]))
 

@@ -1,8 +1,8 @@
-"""Digits: SGDM, Snapshot, cSGLD and cSGHMC at equal epochs, on data that needs no download.
+"""Digits: SGDM, Snapshot, cSGLD and cSGHMC with equal numbers of epochs.
 
-Every method gets the same network, data and number of steps. Its lr, and the temperature of the
-samplers, are those with the lowest negative log-likelihood on validation data, see `search`. The
-test data and the letters are used for the scores alone.
+Every method has the same network, data and number of steps. Learning rates, and the temperatures of
+the samplers, minimise the negative log-likelihood on validation data, see `search`. Test data and
+letters are used for the scores only.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ BATCH = 50
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the table: sampler x schedule."""
+    """A row of the table: a sampler and its schedule."""
 
     name: str
     sampler: type[SGLD] | type[SGHMC]
@@ -56,7 +56,7 @@ TEMPERATURES = (0.03, 0.1, 0.3, 1.0)
 
 @dataclass(frozen=True)
 class DigitsDemo:
-    """`steps` and `seeds` may be changed for a shorter run."""
+    """Length and seeds of the demo."""
 
     steps: int = 4000
     first_seed: int = 0
@@ -68,7 +68,7 @@ class DigitsDemo:
         check_count("seed", self.first_seed, at_least=0)
         check_count("seeds", self.seeds, at_least=1)
         for method in METHODS:
-            self.schedule(method)  # which checks that the steps are enough for it
+            self.schedule(method)  # raises if there are too few steps
 
     @property
     def seed_numbers(self) -> range:
@@ -101,7 +101,7 @@ class DigitsScore:
 
 
 def make_model(seed: int) -> nn.Sequential:
-    """A network with the starting weights of `seed`."""
+    """A network with the initial weights of `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
@@ -115,7 +115,7 @@ def make_model(seed: int) -> nn.Sequential:
 
 
 def make_chain(demo: DigitsDemo, method: Method, seed: int, **options: Any) -> Chain:
-    """The chain of one method; `options` are those of `Chain`."""
+    """The chain of one method; `options` are further arguments of `Chain`."""
     model = make_model(seed)
     train = demo.data.train
     own: dict[str, Any] = {"momentum": MOMENTUM} if method.sampler is SGHMC else {}
@@ -141,7 +141,7 @@ def sample(
     seed: int,
     on_progress: Callable[[int], None] | None = None,
 ) -> Posterior:
-    """Run one method, and return what its draws say."""
+    """Run one method, and return the posterior of its draws."""
 
     def report(moment: StepInfo) -> None:
         if on_progress and (moment.tick.step + 1) % 100 == 0:
@@ -152,10 +152,10 @@ def sample(
 
 
 def score(demo: DigitsDemo, method: Method, seed: int, posterior: Posterior) -> DigitsScore:
-    """Test the averaged prediction, and its entropy on letters."""
+    """Score the posterior predictive on the test data, and its entropy on letters."""
     tested = _predict(posterior, demo.data.test)
     outside = posterior.predict(letters())
-    probabilities, labels = tested.probs_numpy(), tested.labels()
+    probabilities, labels = tested.probs_numpy(), tested.labels_numpy()
     return DigitsScore(
         method=method.name,
         seed=seed,
@@ -168,7 +168,7 @@ def score(demo: DigitsDemo, method: Method, seed: int, posterior: Posterior) -> 
 
 
 def search(demo: DigitsDemo) -> dict[str, Method]:
-    """The settings of each method with the lowest NLL on validation data, mean over the seeds."""
+    """The settings of each method with the lowest mean NLL over seeds, on validation data."""
     best: dict[str, Method] = {}
     for method in METHODS:
         temperatures = TEMPERATURES if method.temperature > 0 else (0.0,)
@@ -182,14 +182,14 @@ def search(demo: DigitsDemo) -> dict[str, Method]:
 
 
 def validation_nll(demo: DigitsDemo, method: Method) -> float:
-    """Mean over the seeds of the NLL on validation data; infinite where a chain diverges."""
+    """Mean NLL over seeds, on validation data; infinite if a chain diverges."""
     losses = []
     for seed in demo.seed_numbers:
         try:
             predictive = _predict(sample(demo, method, seed), demo.data.validation)
         except DivergedError:
             return float("inf")
-        losses.append(negative_log_likelihood(predictive.probs_numpy(), predictive.labels()))
+        losses.append(negative_log_likelihood(predictive.probs_numpy(), predictive.labels_numpy()))
     return float(np.mean(losses))
 
 

@@ -1,4 +1,4 @@
-"""The digits demo on the screen: progress, and a table of scores."""
+"""Output of the digits demo: progress bars, and a table of scores."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ from csgmcmc.demo.digits import METHODS, DigitsDemo, DigitsScore, sample, score
 
 
 def show_digits(demo: DigitsDemo, console: Console) -> None:
-    """Run four methods at equal epochs, and print a table."""
+    """Run four methods with equal numbers of epochs, and print a table."""
     scores = []
     columns = [TextColumn("{task.description:8}"), BarColumn(), "{task.completed}/{task.total}"]
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
@@ -33,10 +33,10 @@ def show_digits(demo: DigitsDemo, console: Console) -> None:
 
 
 def table(scores: Iterable[DigitsScore], steps: int) -> Table:
-    """One row a method: its mean over the seeds, and the standard error where there are several."""
+    """One row per method: mean over seeds, with the standard error if there are several."""
     shown = Table(
         title=f"digits, {steps} steps each",
-        caption="ECE: expected calibration error. AUROC: letters told from digits by entropy",
+        caption="ECE: expected calibration error. AUROC: letters against digits, by entropy",
     )
     shown.add_column("method")
     for heading in ("draws", "error %", "NLL", "ECE", "AUROC"):

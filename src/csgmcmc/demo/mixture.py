@@ -1,7 +1,7 @@
 """25 Gaussians: SGLD against cSGLD, with the paper's step sizes and schedules.
 
 All chains are rows of one tensor. The target has no data set: num_data is 1, the loss is U, and lr
-is the paper's step size itself.
+is the paper's step size.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ Points = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Method:
-    """The update rule is SGLD in both; the schedule makes the method."""
+    """A schedule and its lr; the sampler is SGLD in both methods."""
 
     name: str
     lr: float
@@ -53,7 +53,7 @@ class MixtureDemo:
         check_count("steps", self.steps, at_least=1)
         check_count("chains", self.chains, at_least=1)
         check_count("seed", self.seed, at_least=0)
-        _ = self.methods  # whose schedules check that the steps are enough
+        _ = self.methods  # raises if there are too few steps
 
     @property
     def methods(self) -> tuple[Method, Method]:
@@ -73,7 +73,7 @@ class Score:
 
 
 def show_mixture(demo: MixtureDemo, out: Path, console: Console) -> None:
-    """Run both methods; print a table, and write a picture into the folder `out`."""
+    """Run both methods, print a table, and write a picture into the folder `out`."""
     draws: dict[str, Points] = {}
     for method in demo.methods:
         with console.status(f"{method.name}: {demo.steps} steps of {demo.chains} chains"):
@@ -95,7 +95,7 @@ def show_mixture(demo: MixtureDemo, out: Path, console: Console) -> None:
 
 
 def sample(demo: MixtureDemo, method: Method) -> Points:
-    """Run all chains of a method; its draws, of shape (chains, draws, 2)."""
+    """Run all chains of a method; return its draws, of shape (chains, draws, 2)."""
     target = Mixture25()
     points = torch.empty(demo.chains, 2)
     starts = torch.Generator().manual_seed(demo.seed)
@@ -112,7 +112,7 @@ def sample(demo: MixtureDemo, method: Method) -> Points:
 
 
 def scores(draws: Points) -> dict[str, Score]:
-    """The mean score of the single chains, and the score of all of them pooled."""
+    """The mean score of the single chains, and the score of the pooled chains."""
     single = [measure(chain) for chain in draws]
     mean = {
         name: float(np.mean([getattr(score, name) for score in single]))
@@ -138,7 +138,7 @@ def measure(points: Points) -> Score:
 
 
 def table(rows: Iterable[tuple[str, str, Score]]) -> Table:
-    """One row for each method, chains and score, and the truth below."""
+    """One row per method and number of chains, and the exact values below."""
     shown = Table(title="25 Gaussians", caption="total variation: mode shares against 1/25 each")
     shown.add_column("method")
     shown.add_column("chains")
@@ -176,7 +176,7 @@ def picture(points: Mapping[str, Points], demo: MixtureDemo) -> Figure:
 
 def _density(axes: Axes, title: str, draws: Points) -> None:
     counts, x_edges, y_edges = np.histogram2d(*draws.T, bins=160, range=[VIEW, VIEW])
-    # The darkest shade is the 99.5th percentile of the filled cells: one hot cell hides nothing.
+    # The darkest shade is the 99.5th percentile of the filled cells, so that outliers hide nothing.
     top = np.percentile(counts[counts > 0], 99.5) if counts.any() else 1.0
     axes.pcolormesh(x_edges, y_edges, counts.T, cmap="Blues", vmax=top, rasterized=True)
     axes.set(title=title, aspect="equal", xticks=range(-4, 5, 2), yticks=range(-4, 5, 2))

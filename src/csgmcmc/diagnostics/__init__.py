@@ -1,4 +1,4 @@
-"""Is it right: plain arrays in, numbers out."""
+"""Diagnostics of draws and predictions: plain arrays in, numbers out."""
 
 from csgmcmc.diagnostics.calibration import (
     ReliabilityCurve,

@@ -1,4 +1,4 @@
-"""How good, and how honest, class probabilities are.
+"""Accuracy, scores and calibration of class probabilities.
 
 `probabilities` has shape (n, K), or (n,) for the probability of class 1 of two; `labels` are n
 whole numbers, from 0.
@@ -16,8 +16,8 @@ from csgmcmc.diagnostics.arrays import check_probabilities
 def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike) -> float:
     """Mean of -log p(label).
 
-    Infinite where a label was given probability 0: clipping it, as scikit-learn does, would make
-    the answer a matter of the number type.
+    Infinite where a label has probability 0. Clipping it, as scikit-learn does, would make the
+    result depend on the dtype.
     """
     forecast, truth = _check_forecast(probabilities, labels)
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""How well a score of uncertainty tells apart what the model knows from what it does not.
+"""How well an uncertainty score separates points inside the training distribution from others.
 
 A score, such as predictive entropy, is larger for points outside the training distribution. Areas
 under curves as measures of it: Hendrycks & Gimpel 2017.

@@ -1,4 +1,4 @@
-"""How far draws are from a law, or from other draws."""
+"""Distances between draws and a distribution, or between two sets of draws."""
 
 import math
 
@@ -71,7 +71,7 @@ def wasserstein_sliced(
 def kernel_stein_discrepancy(
     points: ArrayLike, scores: ArrayLike, *, c: float = 1.0, beta: float = -0.5
 ) -> float:
-    """Kernel Stein discrepancy of points (n, d) from the law that has these scores there.
+    """Kernel Stein discrepancy of points (n, d) from the distribution with these scores.
 
     `scores` (n, d) are the gradients of log density at the points. The square root of the mean,
     over all pairs and each point with itself (the V-statistic), of

@@ -1,4 +1,4 @@
-"""How many independent draws the draws are worth, and whether chains agree."""
+"""Effective sample size, R-hat and Monte Carlo standard error."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def reference_ess(
     if not np.all(scale > 0):
         raise ValueError(f"variance must be above 0, got {scale}")
     n = len(x)
-    padded = next_fast_len(2 * n, real=True)  # so that the end of the chain meets no start
+    padded = next_fast_len(2 * n, real=True)  # no circular correlation
     spectrum = np.fft.rfft(x - centre, padded, axis=0)
     products = np.fft.irfft(np.abs(spectrum) ** 2, padded, axis=0)
     lags = np.arange(1, n).reshape(-1, *[1] * (x.ndim - 1))
@@ -43,11 +43,11 @@ def reference_ess(
 
 
 def effective_sample_size(draws: ArrayLike, kind: str = "bulk") -> NDArray[np.float64]:
-    """Effective sample size of draws of shape (chains, n, ...), for each of the rest (...).
+    """Effective sample size of draws of shape (chains, n, ...), one for each entry of (...).
 
     `kind` is "bulk" (rank-normalised), "tail" (the worse of the 5% and 95% quantiles) or "mean"
     (of the plain mean), all of split chains (Vehtari et al. 2021). Draws that are all equal count
-    in full: look at R-hat, too, which is nan for them.
+    in full; R-hat is nan for them.
     """
     check_choice("kind", kind, ("bulk", "tail", "mean"))
     prob = (0.05, 0.95) if kind == "tail" else None
@@ -55,7 +55,7 @@ def effective_sample_size(draws: ArrayLike, kind: str = "bulk") -> NDArray[np.fl
 
 
 def r_hat(draws: ArrayLike) -> NDArray[np.float64]:
-    """Rank-normalised split R-hat of draws of shape (chains, n, ...), for each of the rest (...).
+    """Rank-normalised split R-hat of draws of shape (chains, n, ...), one for each entry of (...).
 
     Near 1 where the chains agree; above 1.01 they do not yet (Vehtari et al. 2021). It is nan where
     all draws are equal.
@@ -69,7 +69,7 @@ def mcse(draws: ArrayLike) -> NDArray[np.float64]:
 
 
 def cycles_as_chains(values: ArrayLike, cycles: ArrayLike) -> NDArray:
-    """One chain's values (n, ...) as chains (cycles, draws a cycle, ...), one for each cycle.
+    """One chain's values (n, ...) as chains (cycles, draws per cycle, ...), one for each cycle.
 
     `cycles` (n,) is the cycle number of each value. All cycles are cut to the length of the
     shortest, and keep their last draws in the order in which they came: the later in a cycle, the
@@ -89,7 +89,7 @@ def cycles_as_chains(values: ArrayLike, cycles: ArrayLike) -> NDArray:
 def _summary(
     name: str, draws: ArrayLike, *, at_least: int = 1, **options: Any
 ) -> NDArray[np.float64]:
-    """The statistic that arviz-stats calls `name`, with errors where it would say nan."""
+    """The statistic `name` of arviz-stats; raises where arviz-stats would return nan."""
     x = np.asarray(draws, dtype=float)
     if x.ndim < 2 or x.shape[0] < at_least or x.shape[1] < 4:
         raise ValueError(

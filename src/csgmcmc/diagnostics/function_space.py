@@ -1,4 +1,4 @@
-"""How different draws are as functions.
+"""Distances between draws as functions, by their predictions.
 
 `members` has shape (s, n, K): the class probabilities of s draws on n probe points.
 """

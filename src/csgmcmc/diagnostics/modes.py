@@ -1,4 +1,4 @@
-"""Which modes of a known mixture the draws found, and in what shares."""
+"""Which modes of a known mixture the draws cover, and with what weights."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

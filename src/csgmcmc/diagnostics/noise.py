@@ -1,4 +1,4 @@
-"""How much of a chain's noise is injected, and how much comes from the minibatches."""
+"""How much of a chain's noise is injected, and how much comes from minibatches."""
 
 import math
 from dataclasses import dataclass
@@ -14,11 +14,10 @@ class EffectiveNoise:
     """The noise that one step adds to a weight, as variances averaged over the weights.
 
     `injected` is the sampler's own, `minibatch` that of the gradient, `ratio` injected / minibatch.
-    `temperature_factor`, 1 + minibatch / injected, is how many times hotter the chain is than the
-    injected noise alone would make it: hotter than asked for, if the sampler's `noise_estimate` is
-    0. Of SGLD and SGHMC on a quadratic this is exact for batches drawn independently, since both
-    noises enter at the same place; for shuffled epochs, whose noise cancels in part, it is an upper
-    bound.
+    `temperature_factor`, 1 + minibatch / injected, is the ratio of the chain's temperature to that
+    of the injected noise alone: to `temperature`, if the sampler's `gradient_variance` is 0. For
+    SGLD and SGHMC on a quadratic it is exact for batches drawn independently. For shuffled epochs,
+    whose noise partly cancels, it is an upper bound.
     """
 
     injected: float
@@ -32,9 +31,9 @@ def effective_noise(
 ) -> EffectiveNoise:
     """Compare the injected noise with that of the minibatches, lr^2 * their gradient's variance.
 
-    `injected_variance` is what `sampler.injected_variance` says, `gradient_variance` the variance
-    of the minibatch gradient of U / N; both one number or one for each weight. The ratio is
-    infinite where the minibatches add no noise, the factor where they add all of it.
+    `injected_variance` is that of `sampler.injected_variance`, `gradient_variance` the variance of
+    the minibatch gradient of U / N; each is one number, or one for each weight. The ratio is
+    infinite if minibatches add no noise, the factor if no noise is injected.
     """
     check_number("lr", lr, at_least=0)
     injected = _mean_variance("injected_variance", injected_variance)

@@ -1,15 +1,15 @@
-"""Whether the chain is as hot as it was asked to be.
+"""Whether a chain samples at the temperature it was given.
 
-Of the discrete update v' = m * v - lr * grad + sqrt(2 * (1 - m) * lr * T / N) * eps,
-theta' = theta + v', with grad an unbiased gradient of U / N (SGLD is m = 0), every stationary law
-has E[theta . grad U] = (1 + m) * N / (2 * lr) * E|v|^2. On a quadratic U without minibatch noise
-both sides are, for each weight,
+For the discrete update v' = m * v - lr * grad + sqrt(2 * (1 - m) * lr * T / N) * eps,
+theta' = theta + v', with grad an unbiased gradient of U / N (SGLD is m = 0), every stationary
+distribution has E[theta . grad U] = (1 + m) * N / (2 * lr) * E|v|^2. On a quadratic U without
+minibatch noise both sides are, for each weight,
 
     T + lr * N * E[g^2] / (2 * (1 + m)),    g the full gradient of U / N,
 
-which tends to T as lr -> 0. That is the target here. N / lr * E[v^2] is not: it tends to
-2 * T / (1 + m). For SGLD the target is exact for any U, with the gradient that the chain itself
-used, noise included, in the place of g. Minibatch noise makes a chain hotter than the target.
+which tends to T as lr -> 0. That is the target here. The usual N / lr * E[v^2] tends to
+2 * T / (1 + m) instead. For SGLD the target is exact for any U if g is the gradient that the chain
+itself used, noise included. Minibatch noise makes a chain hotter than the target.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,13 @@ from scipy import stats
 
 from csgmcmc.arguments import check_number
 
-Verdict = Literal["too cold", "as it should be", "too hot"]
+TemperatureVerdict = Literal["too cold", "as it should be", "too hot"]
+"""A measured temperature compared with its target."""
 
 
 @dataclass(frozen=True)
 class Temperature:
-    """A measured temperature, the bounds of its confidence interval, and what it should be."""
+    """A measured temperature, its confidence interval, and its target."""
 
     value: float
     low: float
@@ -34,8 +35,8 @@ class Temperature:
     target: float
 
     @property
-    def verdict(self) -> Verdict:
-        """Where the interval lies: below the target, around it, or above it."""
+    def verdict(self) -> TemperatureVerdict:
+        """Whether the interval lies below the target, contains it, or lies above it."""
         if self.high < self.target:
             return "too cold"
         return "too hot" if self.low > self.target else "as it should be"
@@ -80,13 +81,13 @@ def configurational_temperature(
 ) -> Temperature:
     """N * mean of theta . g / d over draws (draws, d), g the gradient of U / N at each draw.
 
-    The weights may be counted from any fixed point; near their mean the interval is narrowest. The
+    The origin of the weights may be any fixed point; the interval is narrowest near their mean. The
     interval is Student's t over the draws, as if these were independent. The momentum is 0 for
     SGLD.
 
     `gradients` (draws, d) are of the full data, or of a minibatch drawn independently of the chain.
-    The latter leave the value unbiased, but add their variance to the mean of g^2 that the target
-    is made from: give that of the full gradient as `squared_gradient` then.
+    Minibatch gradients leave the value unbiased, but add their variance to the mean of g^2 in the
+    target: then give the mean of g^2 of the full gradient as `squared_gradient`.
     """
     theta, g = np.asarray(weights, dtype=float), np.asarray(gradients, dtype=float)
     if theta.ndim != 2 or theta.shape != g.shape or len(theta) < 2 or not theta.size:
@@ -115,7 +116,7 @@ def temperature_of_products(
     temperature: float,
     level: float = 0.99,
 ) -> Temperature:
-    """The configurational temperature, where only the mean of theta * g of each draw is at hand."""
+    """The configurational temperature, from the mean of theta * g of each draw."""
     p = np.asarray(products, dtype=float)
     if p.ndim != 1 or len(p) < 2:
         raise ValueError(f"products must have shape (draws,) with at least 2, got {p.shape}")
@@ -128,7 +129,7 @@ def temperature_of_products(
 def _target(
     lr: float, num_data: float, momentum: float, temperature: float, squared_gradient: float
 ) -> float:
-    """The temperature that the discrete update should show."""
+    """The temperature of the discrete update in equilibrium."""
     check_number("lr", lr, above=0)
     check_number("num_data", num_data, above=0)
     check_number("momentum", momentum, at_least=0, below=1)
@@ -138,6 +139,6 @@ def _target(
 
 
 def _tails(level: float) -> tuple[float, float]:
-    """The two probabilities between which an interval of this level lies."""
+    """Lower and upper tail probabilities of a two-sided interval."""
     check_number("level", level, above=0, below=1)
     return (1 - level) / 2, (1 + level) / 2

@@ -1,4 +1,4 @@
-"""How far apart draws lie as weights, and what lies between them.
+"""Distances between draws as weight vectors, and the error between them.
 
 `points` has shape (n, d): n draws, each flattened to d weights.
 """
@@ -6,7 +6,6 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist, squareform
-from sklearn.manifold import ClassicalMDS
 
 from csgmcmc.arguments import check_count
 from csgmcmc.diagnostics.arrays import check_finite
@@ -15,8 +14,8 @@ from csgmcmc.diagnostics.arrays import check_finite
 def pairwise_distances(points: ArrayLike) -> NDArray[np.float64]:
     """Euclidean distances, (n, n).
 
-    From the differences, not from |a|² + |b|² - 2ab, which loses the distance of draws that lie
-    close together far from 0.
+    From the differences, since |a|² + |b|² - 2ab loses precision for draws that are close together
+    and far from 0.
     """
     return squareform(pdist(check_finite("points", points, "n", "d")))
 
@@ -32,9 +31,9 @@ def cosine_similarities(points: ArrayLike) -> NDArray[np.float64]:
 def multidimensional_scaling(distances: ArrayLike, dimensions: int = 2) -> NDArray[np.float64]:
     """Points of shape (n, dimensions) whose distances are close to `distances`, (n, n).
 
-    Classical scaling (Torgerson 1952): the leading eigenvectors of the doubly centred -D²/2. It
-    has one answer, exact for Euclidean distances of points in that many dimensions, and needs
-    no seed, unlike scaling by descent on the stress.
+    Classical scaling (Torgerson 1952): the leading eigenvectors of the doubly centred -D²/2, times
+    the square roots of their eigenvalues. It is deterministic, and exact for Euclidean distances of
+    points in that many dimensions. The largest coordinate of each dimension is positive.
     """
     matrix = check_finite("distances", distances, "n", "n")
     count = check_count("dimensions", dimensions, at_least=1)
@@ -48,10 +47,13 @@ def multidimensional_scaling(distances: ArrayLike, dimensions: int = 2) -> NDArr
             f"{matrix.min()}, a diagonal of up to {matrix.diagonal().max()} and an asymmetry of "
             f"up to {np.abs(matrix - matrix.T).max()}"
         )
-    scaling = ClassicalMDS(n_components=count, metric="precomputed")
-    with np.errstate(invalid="ignore"):
-        # The root of an eigenvalue below 0 is nan: a dimension that the points do not have.
-        return np.nan_to_num(scaling.fit_transform((matrix + matrix.T) / 2), nan=0.0)
+    squares = ((matrix + matrix.T) / 2) ** 2
+    centred = squares - squares.mean(axis=0) - squares.mean(axis=1)[:, None] + squares.mean()
+    values, vectors = np.linalg.eigh(-centred / 2)
+    values, vectors = values[::-1][:count], vectors[:, ::-1][:, :count]
+    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(count)]
+    # An eigenvalue below 0 is a dimension that the points do not have.
+    return vectors * np.sign(largest) * np.sqrt(values.clip(min=0))
 
 
 def error_barrier(errors: ArrayLike) -> float:

@@ -178,9 +178,7 @@ class BayesianMLP(BaseEstimator):
     @property
     def _preconditioned(self) -> bool:
         """Whether the sampler has a preconditioner, and so adapts its steps itself."""
-        kind = samplers()[self.sampler]
-        overrides_gain = kind.gradient_gain is not Sampler.gradient_gain
-        return getattr(kind, "preconditioned", overrides_gain)
+        return samplers()[self.sampler].preconditioned
 
     # Predicting
 

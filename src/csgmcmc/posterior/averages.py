@@ -1,4 +1,4 @@
-"""Averages over draws that arrive a few at a time: nothing is kept of a draw but its share."""
+"""Streaming averages over draws; individual draws are not stored."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,69 +12,85 @@ from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Pr
 
 
 class Moments:
-    """Weighted mean and variance of what was added, without the cancellation of a plain sum."""
+    """Streaming weighted mean and variance, without the cancellation of plain sums.
+
+    Attributes:
+        weight: sum of the weights.
+        mean: weighted mean.
+        squares: weighted sum of the squared deviations from the mean.
+    """
 
     def __init__(self) -> None:
-        self._weight = 0.0
-        self._mean: Tensor | float = 0.0
-        self._squares: Tensor | float = 0.0
+        self.weight = 0.0
+        self.mean = torch.zeros(())
+        self.squares = torch.zeros(())
 
     def add(self, weights: Tensor, values: Tensor) -> None:
         """Add values of shape (draws, ...), each with its weight; the weights are not all 0."""
         weight = weights.sum().item()
         mean = weighted(weights, values) / weight
         squares = weighted(weights, (values - mean).square())
-        if self._weight == 0:
-            self._weight, self._mean, self._squares = weight, mean, squares
+        if self.weight == 0:
+            self.weight, self.mean, self.squares = weight, mean, squares
             return
-        offset, total = mean - self._mean, self._weight + weight
-        self._squares = self._squares + squares + offset.square() * (self._weight * weight / total)
-        self._mean = self._mean + offset * (weight / total)
-        self._weight = total
-
-    @property
-    def mean(self) -> Tensor:
-        return torch.as_tensor(self._mean)
+        offset, total = mean - self.mean, self.weight + weight
+        self.squares = self.squares + squares + offset.square() * (self.weight * weight / total)
+        self.mean = self.mean + offset * (weight / total)
+        self.weight = total
 
     @property
     def std(self) -> Tensor:
-        return torch.as_tensor(self._squares / self._weight).sqrt()
+        return (self.squares / self.weight).sqrt()
+
+
+class MomentsAtOnce(Moments):
+    """Moments of all draws in one call, with weights that sum to 1: no value is looked at.
+
+    `torch.export` can trace this, which it cannot for the sum of the weights.
+    """
+
+    def add(self, weights: Tensor, values: Tensor) -> None:
+        self.weight = 1.0
+        self.mean = weighted(weights, values)
+        self.squares = weighted(weights, (values - self.mean).square())
 
 
 class Average(ABC):
     """A prediction averaged over draws."""
 
     def __init__(self) -> None:
+        self.moments = Moments()
         self._members: list[Tensor] = []
 
     def add(self, weights: Tensor, outputs: Any, keep_members: bool = False) -> None:
         """Add the outputs of some draws, of shape (draws, batch, ...), with the draws' weights."""
-        parts = self._read(outputs)
+        parts = self.read(outputs)
         if keep_members:
-            self._members.append(self._prediction(parts))
+            self._members.append(self.prediction(parts))
         counts = weights > 0
-        if not counts.all():  # what does not count must not, even if it is not a number
+        if not counts.all():  # so that NaNs of a draw of weight 0 do not matter
             weights, parts = weights[counts], tuple(part[counts] for part in parts)
         if len(weights):
-            self._add(weights.to(parts[0]), *parts)
+            self.add_parts(weights.to(parts[0]), *parts)
 
     @abstractmethod
-    def _read(self, outputs: Any) -> tuple[Tensor, ...]:
-        """What the outputs say, each of shape (draws, ...)."""
+    def read(self, outputs: Any) -> tuple[Tensor, ...]:
+        """The parts that are averaged, each of shape (draws, ...)."""
 
     @abstractmethod
-    def _prediction(self, parts: tuple[Tensor, ...]) -> Tensor:
-        """What is shown of members."""
+    def prediction(self, parts: tuple[Tensor, ...]) -> Tensor:
+        """The predictions of the members."""
 
     @abstractmethod
-    def _add(self, weights: Tensor, *parts: Tensor) -> None:
-        """Add what the outputs say, with weights above 0."""
+    def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
+        """Add parts with weights above 0."""
 
     @abstractmethod
     def result(self) -> Predictive:
-        """The average of all that was added, whose weights must sum to 1."""
+        """The average of all that was added; the weights must sum to 1."""
 
-    def _kept(self) -> Tensor | None:
+    def members(self) -> Tensor | None:
+        """The predictions of the members, if they were kept."""
         return torch.cat(self._members) if self._members else None
 
 
@@ -83,7 +99,7 @@ class ClassAverage(Average):
 
     Args:
         log_probs: from outputs to log-probabilities, and the dimension of the classes in them.
-        only_last: show only the last class: the yes of no and yes.
+        only_last: report only the last class: the positive one of two.
     """
 
     def __init__(
@@ -94,37 +110,36 @@ class ClassAverage(Average):
         self._class_dim = 0
         self._log_probs: Tensor | None = None
         self._expected_entropy: Tensor | float = 0.0
-        self._moments = Moments()
 
-    def _read(self, outputs: Any) -> tuple[Tensor, ...]:
+    def read(self, outputs: Any) -> tuple[Tensor, ...]:
         log_probs, self._class_dim = self._to_log_probs(outputs)
         return log_probs, log_probs.exp()
 
-    def _prediction(self, parts: tuple[Tensor, ...]) -> Tensor:
+    def prediction(self, parts: tuple[Tensor, ...]) -> Tensor:
         return self._shown(parts[1])
 
-    def _add(self, weights: Tensor, *parts: Tensor) -> None:
+    def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         log_probs, probs = parts
         log_mean = (log_probs + aligned(weights.log(), log_probs)).logsumexp(0)
         known = self._log_probs
         self._log_probs = log_mean if known is None else torch.logaddexp(known, log_mean)
         entropies = _entropy(log_probs, probs, self._class_dim)
         self._expected_entropy = self._expected_entropy + weighted(weights, entropies)
-        self._moments.add(weights, probs)
+        self.moments.add(weights, probs)
 
     def _shown(self, values: Tensor) -> Tensor:
         return values[..., -1] if self._only_last else values
 
     def result(self) -> ClassPredictive:
         assert self._log_probs is not None  # noqa: S101  (some draw has a weight above 0)
-        log_probs = self._log_probs.clamp(max=0)  # rounding may rise above
+        log_probs = self._log_probs.clamp(max=0)  # rounding may exceed 0
         return ClassPredictive(
             log_probs=self._shown(log_probs),
             class_dim=None if self._only_last else self._class_dim - 1,
             entropy=_entropy(log_probs, log_probs.exp(), self._class_dim - 1),
             expected_entropy=torch.as_tensor(self._expected_entropy),
-            spread=self._shown(self._moments.std),
-            members=self._kept(),
+            spread=self._shown(self.moments.std),
+            members=self.members(),
         )
 
 
@@ -132,39 +147,38 @@ class GaussianAverage(Average):
     """Averages means and variances.
 
     Args:
-        mean_and_variance: from outputs to those of each member.
+        mean_and_variance: from outputs to means and variances of each member.
     """
 
     def __init__(self, mean_and_variance: Callable[[Any], tuple[Tensor, Tensor]]) -> None:
         super().__init__()
         self._to_mean_and_variance = mean_and_variance
-        self._moments = Moments()
         self._noise_variance: Tensor | float = 0.0
         self._expected_entropy: Tensor | float = 0.0
 
-    def _read(self, outputs: Any) -> tuple[Tensor, ...]:
+    def read(self, outputs: Any) -> tuple[Tensor, ...]:
         return self._to_mean_and_variance(outputs)
 
-    def _prediction(self, parts: tuple[Tensor, ...]) -> Tensor:
+    def prediction(self, parts: tuple[Tensor, ...]) -> Tensor:
         return parts[0]
 
-    def _add(self, weights: Tensor, *parts: Tensor) -> None:
+    def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         mean, variance = parts
-        self._moments.add(weights, mean)
+        self.moments.add(weights, mean)
         self._noise_variance = self._noise_variance + weighted(weights, variance)
         entropies = gaussian_entropy(variance)
         self._expected_entropy = self._expected_entropy + weighted(weights, entropies)
 
     def result(self) -> GaussianPredictive:
-        spread = self._moments.std
+        spread = self.moments.std
         noise_variance = torch.as_tensor(self._noise_variance)
         return GaussianPredictive(
-            mean=self._moments.mean,
+            mean=self.moments.mean,
             noise_variance=noise_variance,
             entropy=gaussian_entropy(noise_variance + spread.square()),
             expected_entropy=torch.as_tensor(self._expected_entropy),
             spread=spread,
-            members=self._kept(),
+            members=self.members(),
         )
 
 

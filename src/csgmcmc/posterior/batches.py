@@ -1,33 +1,42 @@
-"""What a loader gives: inputs, with or without targets."""
+"""Batches of a loader: inputs, with or without targets."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-GROUP_BYTES = 64 * 2**20  # of inputs that are held at once
+from csgmcmc.batches import is_pair
+from csgmcmc.loaders import to_device
+from csgmcmc.progress import Bar
+
+Batch = tuple[Any, Any]
+"""Inputs and targets; targets are None if there are none."""
+
+GROUP_BYTES = 64 * 2**20  # of inputs in memory at a time
 
 
-def split(batch: Any) -> tuple[Any, Any]:
-    """Inputs and targets of a batch, as `Chain` reads it; targets are None where there are none."""
-    if isinstance(batch, (tuple, list)):
-        if len(batch) == 2:
-            return batch[0], batch[1]
-        if len(batch) == 1:
-            return batch[0], None
+def split(batch: Any) -> Batch:
+    """Inputs and targets of a batch; targets are None if there are none."""
+    if is_pair(batch):
+        return batch[0], batch[1]
+    if isinstance(batch, (tuple, list)) and len(batch) == 1:
+        return batch[0], None
     return batch, None
 
 
-def groups(loader: Iterable[Any]) -> Iterator[list[tuple[Any, Any]]]:
-    """The batches of one pass over `loader`, some at a time.
+def groups(loader: Iterable[Any]) -> Iterator[list[Batch]]:
+    """The batches of one pass over `loader`, some at a time; raises if there are none.
 
-    Every draw is loaded once for each group, and the loader is read only once, so that a loader
-    that shuffles gives every draw the same inputs.
+    Every draw is loaded once for each group. The loader is read only once, so that a loader that
+    shuffles gives every draw the same inputs.
     """
-    group: list[tuple[Any, Any]] = []
-    size = 0
+    group: list[Batch] = []
+    size, empty = 0, True
     for batch in loader:
+        empty = False
         group.append(split(batch))
         size += bytes_of(group[-1][0])
         if size >= GROUP_BYTES:
@@ -35,6 +44,23 @@ def groups(loader: Iterable[Any]) -> Iterator[list[tuple[Any, Any]]]:
             group, size = [], 0
     if group:
         yield group
+    if empty:
+        raise ValueError("loader gave no batches")
+
+
+def targets_of(group: Sequence[Batch], device: torch.device) -> list[Tensor]:
+    """The targets of each batch, which must be tensors."""
+    if not all(isinstance(targets, Tensor) for _, targets in group):
+        raise ValueError("loader must give pairs of inputs and targets, the targets a tensor")
+    return [to_device(targets, device) for _, targets in group]
+
+
+def bar_over(loader: Iterable[Any], draws: int, title: str, *, shown: bool) -> Bar:
+    """A progress bar for `draws` evaluations of each batch, which appears after a second."""
+    total = None
+    with suppress(TypeError):  # some loaders have no length
+        total = len(loader) * draws  # pyright: ignore[reportArgumentType]
+    return Bar(title, total, shown=shown, patience=1.0, transient=True)
 
 
 def tensors_of_tree(tree: Any) -> list[Tensor]:

@@ -1,6 +1,6 @@
-"""Batch normalisation: statistics that belong to weights, made anew for other weights.
+"""Running statistics of batch normalisation, re-estimated for other weights.
 
-A draw keeps the statistics that it had in training, and predictions use those. Weights that were
+A draw stores the statistics that it had in training, and predictions use those. Weights that were
 never trained, such as averages of draws or points between them, have none of their own.
 """
 
@@ -25,9 +25,9 @@ def refresh_batchnorm(
 ) -> None:
     """Re-estimate the running statistics of `model` from the batches of `loader`, in place.
 
-    Every data point counts the same. Only the normalising layers are in training mode meanwhile, so
-    that dropout stays off; all modes are as before at the end. Without such layers nothing is done,
-    and after an error the statistics are the old ones.
+    Every data point has equal weight. Only the normalising layers are in training mode meanwhile:
+    dropout stays off. All modes are restored at the end, and after an error the old statistics are.
+    Without such layers nothing is done.
     """
     layers = layers_with_statistics(model)
     if not layers:
@@ -64,7 +64,7 @@ def layers_with_statistics(model: nn.Module) -> list[_BatchNorm]:
 
 
 def _count(seen: dict[_BatchNorm, int], layer: _BatchNorm, inputs: tuple[Tensor, ...]) -> None:
-    """Before each use of a layer: let its running average weigh every data point the same."""
+    """Before each use of a layer: set its momentum so that all data points have equal weight."""
     seen[layer] += len(inputs[0])
     layer.momentum = len(inputs[0]) / seen[layer]
 
@@ -84,7 +84,7 @@ def refresh_draws(
 ) -> Draws:
     """Copy `draws` into another collection, each with its statistics re-estimated.
 
-    Draws never change, so that they go `into` a store of their own, or into memory. The weights of
+    Draws never change: the copies go `into` a store of their own, or into memory. The weights of
     `model` are those of the last draw afterwards.
     """
     into = MemoryDraws() if into is None else into

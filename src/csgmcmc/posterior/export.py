@@ -1,7 +1,7 @@
-"""The averaged prediction as one `torch.export` program, which needs nothing of this library.
+"""The averaged prediction as one `torch.export` program, which runs without this library.
 
-All draws that count are inside: what differs between them is stacked, what they have in common
-(the frozen part of a model with adapters) is there once.
+It contains all draws of weight above 0: tensors that differ between draws are stacked, tensors that
+are equal (the frozen part of a model with adapters) are stored once.
 """
 
 import os
@@ -20,16 +20,21 @@ from torch.utils import _pytree as pytree
 
 from csgmcmc.files import atomic_write
 from csgmcmc.loaders import to_device
-from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage, Moments, weighted
+from csgmcmc.posterior.averages import (
+    Average,
+    ClassAverage,
+    GaussianAverage,
+    MomentsAtOnce,
+)
 from csgmcmc.posterior.batches import tensors_of_tree
 from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.posterior import Posterior
 
-# What the program's numbers may differ from those of `predict`, beside the largest of them.
+# Largest difference between the program and `predict`, relative to the largest value.
 TOLERANCE = 1e-3
-HALF_TOLERANCE = 5e-2  # with autocast, where kernels round in other places
+HALF_TOLERANCE = 5e-2  # with autocast, where kernels round differently
 
 
 def export(
@@ -41,23 +46,23 @@ def export(
         raise ValueError(f"path must end in .pt2, got {str(path)!r}")
     if not file.parent.is_dir():
         raise ValueError(f"path must be in a folder that is there, got {str(path)!r}")
-    inputs = to_device(inputs, posterior._members.device)
+    inputs = to_device(inputs, posterior.members.device)
     if dynamic_shapes is None:
         dynamic_shapes = _batch_first(inputs)
         inputs = _two_points(inputs)
     _traceable(posterior.likelihood.average())
-    expected = outputs_of(posterior.predict(inputs))  # a mistake in the inputs is told here
-    # Examples are saved with a program: of the inputs, only their shapes go into the file.
+    expected = outputs_of(posterior.predict(inputs))  # wrong inputs raise here
+    # Example inputs are saved with a program: only their shapes should go into the file.
     blank = pytree.tree_map_only(Tensor, torch.zeros_like, inputs)
     program = _exported(posterior, blank, dynamic_shapes)
-    half = posterior._options["autocast"] is not None
+    half = posterior.members.autocast is not None
     _check_equal(program, inputs, expected, HALF_TOLERANCE if half else TOLERANCE)
     atomic_write(file, lambda aside: _save(program, aside))
     return program
 
 
 def outputs_of(prediction: Predictive) -> dict[str, Tensor]:
-    """What a program returns: the tensors of a prediction by name."""
+    """Outputs of a program: the tensors of a prediction by name."""
     values = {field.name: getattr(prediction, field.name) for field in fields(prediction)}
     values["mutual_information"] = prediction.mutual_information
     if isinstance(prediction, ClassPredictive):
@@ -80,15 +85,15 @@ class AveragedModel(nn.Module):
         """Whether to vmap over the draws, or to evaluate them one after another."""
 
         self._new_average = posterior.likelihood.average
-        self._run = posterior._members.run
+        self._run = posterior.members.run
         # In a list: its own weights are not the program's.
-        self._architecture = [posterior._members._slot]
+        self._architecture = [posterior.members.architecture]
         counting = np.flatnonzero(posterior.weights).tolist()
-        weights = torch.as_tensor(posterior.weights[counting], device=posterior._members.device)
-        draws = [posterior._members._fitted(posterior.draws[number]) for number in counting]
+        weights = torch.as_tensor(posterior.weights[counting], device=posterior.members.device)
+        draws = [posterior.members.tensors_of(posterior.draws[number]) for number in counting]
         self._places: dict[str, str] = {}  # from the model's names to those here
         tied: dict[int, str] = {}
-        for name, place in posterior._members._slot.state_dict(keep_vars=True).items():
+        for name, place in posterior.members.architecture.state_dict(keep_vars=True).items():
             if id(place) not in tied:
                 tensors = [draw[name] for draw in draws]
                 differ = not all(torch.equal(tensors[0], tensor) for tensor in tensors[1:])
@@ -103,8 +108,8 @@ class AveragedModel(nn.Module):
 
     def forward(self, inputs: Any) -> dict[str, Tensor]:
         average = _traceable(self._new_average())
-        parts = average._read(self._outputs(inputs))
-        average._add(self.get_buffer("draw_weights").to(parts[0]), *parts)
+        parts = average.read(self._outputs(inputs))
+        average.add_parts(self.get_buffer("draw_weights").to(parts[0]), *parts)
         return outputs_of(average.result())
 
     def _outputs(self, inputs: Any) -> Any:
@@ -131,34 +136,25 @@ class AveragedModel(nn.Module):
         return pytree.tree_map(lambda *leaves: torch.stack(leaves), *each)
 
 
-class _WholeMoments(Moments):
-    """Moments of all draws at once, whose weights sum to 1: nothing looks at their values."""
-
-    def add(self, weights: Tensor, values: Tensor) -> None:
-        self._weight = 1.0
-        self._mean = weighted(weights, values)
-        self._squares = weighted(weights, (values - self._mean).square())
-
-
 def _traceable(average: Average) -> Average:
     if not isinstance(average, (ClassAverage, GaussianAverage)):
         raise ValueError(
-            f"likelihood averages with {type(average).__name__}, which cannot be exported: take "
+            f"likelihood averages with {type(average).__name__}, which cannot be exported: use "
             "'categorical', 'bernoulli' or 'gaussian'"
         )
-    average._moments = _WholeMoments()
+    average.moments = MomentsAtOnce()
     return average
 
 
 def _exported(posterior: "Posterior", inputs: Any, dynamic_shapes: Any) -> ExportedProgram:
-    """All draws at once where that exports, otherwise one after another; or as it was asked for."""
+    """All draws at once if that can be exported, else one after another; or as asked for."""
     model = AveragedModel(posterior).eval()
-    asked = posterior._options["vectorize"]
+    asked = posterior.members.vectorize
     if asked is not False and model.differ:
         try:
             model.at_once = True
             return _traced(model, inputs, dynamic_shapes)
-        except ValueError:  # whatever it is: the other way works, or says what is wrong
+        except ValueError:  # evaluating one by one works, or raises the actual error
             if asked:
                 raise
     model.at_once = False
@@ -169,7 +165,7 @@ def _traced(model: AveragedModel, inputs: Any, dynamic_shapes: Any) -> ExportedP
     shapes = {"inputs": dynamic_shapes}
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            # Where vmap has no rule for an operation it is only a loop.
+            # Without a rule for an operation, vmap is only a loop.
             warnings.filterwarnings("error", message="There is a performance drop")
             # torch warns of what it does itself.
             warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
@@ -189,7 +185,7 @@ def _traced(model: AveragedModel, inputs: Any, dynamic_shapes: Any) -> ExportedP
 
 
 def _reason(error: Exception) -> str:
-    """What matters of the many lines that torch says: the first, and the line of the model."""
+    """The lines of torch's message that matter: the first, and the line of the model."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [repr(error)]
     reason = lines[0]
     if reason.startswith("Constraints violated") and len(lines) > 1:
@@ -204,7 +200,7 @@ def _reason(error: Exception) -> str:
 def _check_equal(
     program: ExportedProgram, inputs: Any, expected: dict[str, Tensor], tolerance: float
 ) -> None:
-    """Refuse a program that says something else than `predict`."""
+    """Raise if the program differs from `predict`."""
     with torch.no_grad():
         found = program.module()(inputs)
     for name in {"probs", "mean", "variance"} & expected.keys():
@@ -220,7 +216,7 @@ def _check_equal(
 
 
 def _batch_first(inputs: Any) -> Any:
-    """That the first dimension of all tensors is the batch, of any size."""
+    """Dynamic shapes in which the first dimension of all tensors is the batch, of any size."""
     tensors = tensors_of_tree(inputs)
     sizes = sorted({tensor.shape[0] if tensor.ndim else 0 for tensor in tensors})
     if len(sizes) != 1 or not sizes[0]:
@@ -233,7 +229,7 @@ def _batch_first(inputs: Any) -> Any:
 
 
 def _two_points(inputs: Any) -> Any:
-    """A batch of one twice: torch.export takes a size of 1 for a constant."""
+    """A batch of one, repeated: torch.export would treat a size of 1 as constant."""
     if any(len(tensor) > 1 for tensor in tensors_of_tree(inputs)):
         return inputs
     return pytree.tree_map_only(Tensor, lambda one: torch.cat([one, one]), inputs)

@@ -1,6 +1,6 @@
-"""What the outputs of a model mean: the prediction of a member, and how likely the targets are.
+"""Likelihoods: from the outputs of a model to predictions, and log-likelihoods of targets.
 
-Outputs come with a leading dimension for draws: (draws, batch, ...).
+Outputs have a leading dimension for draws: (draws, batch, ...).
 """
 
 import math
@@ -24,7 +24,7 @@ class Likelihood(ABC):
 
     @abstractmethod
     def average(self) -> Average:
-        """An empty average, which takes outputs of draws one after another."""
+        """An empty average, to which outputs of draws are added."""
 
 
 class Categorical(Likelihood):
@@ -32,8 +32,8 @@ class Categorical(Likelihood):
 
     Args:
         dim: dimension of the classes in the outputs of one model: 1, as in `cross_entropy`, or -1
-            where they come last.
-        ignore_index: a target that does not count, as in `cross_entropy`.
+            if they come last.
+        ignore_index: a target that is ignored, as in `cross_entropy`.
     """
 
     def __init__(self, dim: int = 1, ignore_index: int = -100) -> None:
@@ -72,10 +72,10 @@ class Categorical(Likelihood):
 
 
 class Bernoulli(Likelihood):
-    """Yes or no for each output: binary (one output) and multi-label (many) classification.
+    """Binary (one output) and multi-label (many outputs) classification.
 
-    Outputs are logits of yes, targets 0 or 1 in the same shape, as for
-    `binary_cross_entropy_with_logits`. The log-likelihood of a data point is that of all its
+    Outputs are logits of the positive class, targets 0 or 1 in the same shape, as for
+    `binary_cross_entropy_with_logits`. The log-likelihood of a data point is the sum over its
     labels.
     """
 
@@ -91,7 +91,7 @@ class Bernoulli(Likelihood):
         return _per_point(-binary_cross_entropy_with_logits(outputs, wanted, reduction="none"))
 
     def average(self) -> Average:
-        return ClassAverage(_no_and_yes, only_last=True)
+        return ClassAverage(_both_classes, only_last=True)
 
 
 class Gaussian(Likelihood):
@@ -101,7 +101,7 @@ class Gaussian(Likelihood):
     its noise returns both.
 
     Args:
-        variance: variance of the noise, where the model gives only means.
+        variance: variance of the noise, if the model returns only means.
     """
 
     def __init__(self, variance: float | Tensor | None = None) -> None:
@@ -122,7 +122,7 @@ class Gaussian(Likelihood):
         return _per_point(-0.5 * (squares + variance.log() + math.log(2 * math.pi)))
 
     def cumulative(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Probability of each number below its target, under each draw."""
+        """Cumulative probability at each target, under each draw."""
         mean, variance = self._mean_and_variance(outputs)
         return torch.special.ndtr((targets - mean).double() / variance.double().sqrt())
 
@@ -140,7 +140,7 @@ class Gaussian(Likelihood):
             return mean, _for_each(variance, mean)
         if self.variance is None:
             raise ValueError(
-                "the variance of the noise is not known: say likelihood=Gaussian(variance=...), or "
+                "the variance of the noise is unknown: give likelihood=Gaussian(variance=...), or "
                 "let the model return the pair (mean, variance)"
             )
         mean = at_least_float32(outputs)
@@ -157,28 +157,28 @@ def as_likelihood(likelihood: str | Likelihood) -> Likelihood:
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """Half precision widened: averages and logarithms want more."""
+    """Widen half precision, for averages and logarithms."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def check_logits(outputs: Any) -> None:
-    """Refuse outputs that are not one tensor."""
+    """Raise if outputs are not one tensor."""
     if not isinstance(outputs, Tensor):
         raise ValueError(
-            f"outputs must be a tensor of logits, got a {type(outputs).__name__}: say how to get "
-            "them, as in forward=lambda model, inputs: model(inputs).logits"
+            f"outputs must be a tensor of logits, got a {type(outputs).__name__}: select it, as in "
+            "forward=lambda model, inputs: model(inputs).logits"
         )
 
 
-def _no_and_yes(logits: Any) -> tuple[Tensor, int]:
-    """Log-probabilities of no and yes in a new last dimension, and which one that is."""
+def _both_classes(logits: Any) -> tuple[Tensor, int]:
+    """Log-probabilities of both classes in a new last dimension, and its number."""
     check_logits(logits)
     logits = at_least_float32(logits)
     return torch.stack([logsigmoid(-logits), logsigmoid(logits)], dim=-1), logits.ndim
 
 
 def _for_each(variance: Tensor, mean: Tensor) -> Tensor:
-    """A variance for each mean, where a draw has one for all, or one for each data point."""
+    """A variance for each mean, if a draw has one for all, or one for each data point."""
     if variance.shape == mean.shape[:-1]:  # as gaussian_nll_loss reads it
         variance = variance.unsqueeze(-1)
     missing = [1] * (mean.ndim - variance.ndim)
@@ -186,5 +186,5 @@ def _for_each(variance: Tensor, mean: Tensor) -> Tensor:
 
 
 def _per_point(log_probs: Tensor) -> Tensor:
-    """Summed over all but draws and batch, in double precision: there may be many data."""
+    """Sum over all dimensions but draws and batch, in double precision."""
     return log_probs.reshape(*log_probs.shape[:2], -1).double().sum(-1)

@@ -1,9 +1,16 @@
-"""The model with the weights of each draw: one after another, or stacked and vmapped."""
+"""A model under many draws: their outputs, one draw after another or several stacked.
+
+By default draws are stacked where that was measured to be faster (docs/posterior.md): plain
+multi-layer perceptrons whose draws all fit into one stack, on batches of at most 256 rows. There
+the cost is that of calling layers, which a stack pays once for all draws. Elsewhere vmap gains
+little or loses, most on convolutions. The rule does not look at the clock, so that the same
+predictions have the same bits.
+"""
 
 import copy
-import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,19 +20,20 @@ from torch.utils import _pytree as pytree
 
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import to_device
-from csgmcmc.posterior.batches import bytes_of, tensors_of_tree
-from csgmcmc.posterior.stacked_mlp import evaluate_perceptron, is_perceptron
+from csgmcmc.posterior.batches import bytes_of
+from csgmcmc.posterior.stacked_mlp import accepts, evaluate_perceptron, is_perceptron
 
 Forward = Callable[[Callable[..., Any], Any], Any]
 """From a model and inputs to outputs."""
 
-Take = Callable[[list[int], int, Any], None]
-Turns = Iterator[tuple[list[int], int, Any]]
+Outputs = Iterator[tuple[list[int], int, Any]]
+"""Numbers of some draws, number of a batch, and their outputs for it, (draws, batch, ...)."""
 
-STACK_BYTES = 32 * 2**20  # of weights that are stacked at once
-HELD_BYTES = 128 * 2**20  # of draws that stay mapped between calls, if all of them do
-OUTPUT_BYTES = 16 * 2**20  # of outputs that wait to be averaged together
-MOST_AT_ONCE = 64  # draws whose outputs wait, however small they are
+MOST_STACKED_ROWS = 256  # of a batch that is evaluated under a stack by default
+STACK_BYTES = 32 * 2**20  # of weights in a stack
+HELD_BYTES = 128 * 2**20  # of draws that stay mapped between calls, if all of them fit
+OUTPUT_BYTES = 16 * 2**20  # of outputs that are buffered before they are yielded
+MOST_AT_ONCE = 64  # draws whose outputs are buffered, however small they are
 
 
 class Members:
@@ -37,8 +45,8 @@ class Members:
         device: where to; by default where the model is.
         autocast: dtype of automatic mixed precision.
         forward: from a model and inputs to outputs; by default `model(inputs)`.
-        vectorize: True stacks draws and vmaps over them, False takes one after another; None
-            measures both, for each shape of inputs, where two draws fit into the stack at all.
+        vectorize: True stacks draws, False takes one after another, None decides by the rule
+            above.
     """
 
     def __init__(
@@ -52,70 +60,75 @@ class Members:
         vectorize: bool | None,
     ) -> None:
         self.draws = list(draws)
-        # Draws are put into the place of this copy's weights, without being copied themselves.
-        self._slot = copy.deepcopy(model).eval().requires_grad_(False)
+        self.architecture = copy.deepcopy(model).eval().requires_grad_(False)
+        """The model that draws are evaluated with, in evaluation mode; its weights change."""
         if device is not None:
-            self._slot.to(device)
-        self._places: dict[str, Tensor] = self._slot.state_dict(keep_vars=True)
-        self._buffers = {
-            name: (self._slot.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2])
-            for name, _ in self._slot.named_buffers(remove_duplicate=False)
-            if name in self._places
-        }
+            self.architecture.to(device)
+        self._places: dict[str, Tensor] = self.architecture.state_dict(keep_vars=True)
         if not self._places:
             raise ValueError("model has no parameters: there is nothing that a draw could set")
+        self._buffers = {
+            name: (
+                self.architecture.get_submodule(name.rpartition(".")[0]),
+                name.rpartition(".")[2],
+            )
+            for name, _ in self.architecture.named_buffers(remove_duplicate=False)
+            if name in self._places
+        }
         self.device = next(iter(self._places.values())).device
-        self._autocast = autocast
+        self.autocast, self.vectorize = autocast, vectorize
         self._forward = forward
-        self._vectorize = vectorize
-        self._faster: dict[Any, bool] = {}  # by the shape of the inputs: is the stack?
         size = max(bytes_of(self._places), 1)
         self._stack_size = max(1, STACK_BYTES // size)
-        self._perceptron = is_perceptron(self._slot)
+        self._perceptron = is_perceptron(self.architecture)
         self._stack_holds_all = len(self.draws) <= self._stack_size
-        # If only some were held, the memory would grow with the draws and little be gained.
+        # Keeping only some would use memory for little gain.
         self._hold = len(self.draws) * size <= HELD_BYTES
         self._whole_stack: dict[str, Tensor] | None = None
         self._held: dict[int, dict[str, Tensor]] = {}
 
-    def evaluate(
-        self, batches: Sequence[Any], take: Take, among: Sequence[int] | None = None
-    ) -> None:
-        """Evaluate each of `batches` under the draws numbered `among`, all by default.
+    def outputs(self, batches: Sequence[Any], among: Sequence[int] | None = None) -> Outputs:
+        """Outputs of each of `batches` under the draws numbered `among`, all by default.
 
-        `take` gets the numbers of some draws, the number of a batch, and their outputs for it
-        (draws, batch, ...); it is called until all draws have had their turn with all batches.
+        Use it inside `torch.inference_mode()`. Yields until every draw has had every batch.
         """
         wanted = list(range(len(self.draws))) if among is None else list(among)
         batches = [to_device(batch, self.device) for batch in batches]
-        with torch.inference_mode():
-            at_once = self._how_many_at_once(batches[0])
-            if self._stacked_is_faster(batches[0], wanted[:at_once]):
-                turns = self._stacked(batches, wanted, at_once)
-            else:
-                turns = self._one_by_one(batches, wanted)
-            for turn in turns:
-                with torch.autocast(self.device.type, enabled=False):  # a caller's, too
-                    take(*turn)
+        if self._stacks(batches[0], len(wanted)):
+            return self._stacked(batches, wanted)
+        return self._one_by_one(batches, wanted)
+
+    def _stacks(self, batch: Any, draws: int) -> bool:
+        """As asked for, or by the rule."""
+        if self.vectorize is not None:
+            return self.vectorize
+        plain = self._forward is plain_forward and self._perceptron
+        return (
+            plain
+            and draws > 1
+            and self._stack_holds_all
+            and accepts(self.architecture, batch)
+            and len(batch) <= MOST_STACKED_ROWS
+        )
 
     # One after another
 
-    def _one_by_one(self, batches: list[Any], wanted: list[int]) -> Turns:
-        """Outputs wait until there are enough of them to be averaged together."""
-        waiting = [_Waiting() for _ in batches]
+    def _one_by_one(self, batches: list[Any], wanted: list[int]) -> Outputs:
+        """Outputs are buffered until there are enough of them to be averaged together."""
+        buffers = [_Buffer() for _ in batches]
         for count, index in enumerate(wanted, start=1):
             model = self._model_with(index)
-            for one, batch in zip(waiting, batches, strict=True):
-                one.add(index, self.run(model, batch))
-                if sum(some.size for some in waiting) >= OUTPUT_BYTES:
-                    yield from _ready(waiting)
+            for buffer, batch in zip(buffers, batches, strict=True):
+                buffer.add(index, self.run(model, batch))
+                if sum(some.size for some in buffers) >= OUTPUT_BYTES:
+                    yield from _flush(buffers)
             if count % MOST_AT_ONCE == 0:
-                yield from _ready(waiting)
-        yield from _ready(waiting)
+                yield from _flush(buffers)
+        yield from _flush(buffers)
 
     def _model_with(self, number: int) -> nn.Module:
         """The model with the weights of a draw, until the next call."""
-        tensors = self._held.get(number) or self._fitted(self.draws[number])
+        tensors = self._held.get(number) or self.tensors_of(self.draws[number])
         if self._hold:  # opening a file takes longer than a small model
             self._held[number] = tensors
         for name, tensor in tensors.items():
@@ -124,11 +137,14 @@ class Members:
                 module._buffers[own_name] = tensor.clone()
             else:
                 self._places[name].data = tensor
-        return self._slot
+        return self.architecture
 
     # Stacked
 
-    def _stacked(self, batches: list[Any], wanted: list[int], at_once: int) -> Turns:
+    def _stacked(self, batches: list[Any], wanted: list[int]) -> Outputs:
+        """As many draws at once as their weights, and activations of the inputs' size, allow."""
+        at_once = max(1, OUTPUT_BYTES // max(bytes_of(batches[0]), 1))
+        at_once = min(self._stack_size, at_once)
         for first in range(0, len(wanted), at_once):
             numbers = wanted[first : first + at_once]
             weights = self._stack_of(numbers)
@@ -136,12 +152,13 @@ class Members:
                 yield numbers, place, self._vmapped(weights, batch)
 
     def _vmapped(self, weights: dict[str, Tensor], batch: Any) -> Any:
-        if self._perceptron and isinstance(batch, Tensor) and batch.ndim == 2:
-            return self.run(lambda inputs: evaluate_perceptron(self._slot, weights, inputs), batch)
+        if self._perceptron and accepts(self.architecture, batch):
+            stack = partial(evaluate_perceptron, self.architecture, weights)
+            return self.run(stack, batch)
 
         def one(tensors: dict[str, Tensor], inputs: Any) -> Any:
             def model(*args: Any, **kwargs: Any) -> Any:
-                return functional_call(self._slot, tensors, args, kwargs, tie_weights=False)
+                return functional_call(self.architecture, tensors, args, kwargs, tie_weights=False)
 
             return self.run(model, inputs)
 
@@ -149,56 +166,25 @@ class Members:
         return vmap(one, in_dims=(0, None))({**weights, **own}, batch)
 
     def _stack_of(self, numbers: list[int]) -> dict[str, Tensor]:
-        """The weights of some draws, stacked. Where all of them fit, they stay for later calls."""
+        """The weights of some draws, stacked. If all of them fit, they are kept for later calls."""
         if not self._stack_holds_all:
             return self._stacked_weights(numbers)
         if self._whole_stack is None:
             self._whole_stack = self._stacked_weights(range(len(self.draws)))
         if len(numbers) == len(self.draws):
             return self._whole_stack
-        return {name: tensor[numbers] for name, tensor in self._whole_stack.items()}
+        chosen: slice | list[int] = slice(numbers[0], numbers[-1] + 1)
+        if numbers != list(range(numbers[0], numbers[-1] + 1)):
+            chosen = numbers  # a copy, where a slice is a view
+        return {name: tensor[chosen] for name, tensor in self._whole_stack.items()}
 
     def _stacked_weights(self, numbers: Iterable[int]) -> dict[str, Tensor]:
-        fitted = [self._fitted(self.draws[number]) for number in numbers]
+        fitted = [self.tensors_of(self.draws[number]) for number in numbers]
         return {name: torch.stack([one[name] for one in fitted]) for name in self._places}
-
-    # Which of the two
-
-    def _how_many_at_once(self, batch: Any) -> int:
-        """Draws in a stack: bounded by their weights, and by activations of the inputs' size."""
-        return min(self._stack_size, max(1, OUTPUT_BYTES // max(bytes_of(batch), 1)))
-
-    def _stacked_is_faster(self, batch: Any, numbers: list[int]) -> bool:
-        """As it was asked for, or as it was measured for inputs of this shape."""
-        if self._vectorize is not None:
-            return self._vectorize
-        if len(numbers) < 2:
-            return False
-        key = tuple((leaf.shape, leaf.dtype) for leaf in tensors_of_tree(batch))
-        if key not in self._faster:
-            self._faster[key] = self._measure(batch, numbers)
-        return self._faster[key]
-
-    def _measure(self, batch: Any, numbers: list[int]) -> bool:
-        """Time both ways on some draws. A model that cannot be vmapped is not."""
-        try:
-            with warnings.catch_warnings(action="error"):  # vmap warns where it is only a loop
-                stacked = self._time(lambda: list(self._stacked([batch], numbers, len(numbers))))
-        except Exception:  # whatever it is: the other way works, or says what is wrong
-            return False
-        return stacked < self._time(lambda: list(self._one_by_one([batch], numbers)))
-
-    def _time(self, run: Callable[[], Any]) -> float:
-        """Seconds of the second of two runs: the first has costs of its own."""
-        run()
-        began = time.perf_counter()
-        leaves = tensors_of_tree(run())
-        leaves[0].reshape(-1)[:1].tolist()  # waits for a device that works on its own
-        return time.perf_counter() - began
 
     # What both need
 
-    def _fitted(self, draw: Draw) -> dict[str, Tensor]:
+    def tensors_of(self, draw: Draw) -> dict[str, Tensor]:
         """The tensors of a draw on the device and in the dtypes of the model."""
         tensors = draw.tensors()
         if tensors.keys() != self._places.keys():
@@ -219,19 +205,24 @@ class Members:
 
     def run(self, model: Callable[..., Any], batch: Any) -> Any:
         """Outputs of one model."""
-        if self._autocast is None:
+        if self.autocast is None:
             return self._forward(model, batch)
-        with torch.autocast(self.device.type, dtype=self._autocast):
+        with torch.autocast(self.device.type, dtype=self.autocast):
             return self._forward(model, batch)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """No autocast, also not that of the caller: for averages of outputs."""
+    return torch.autocast(device.type, enabled=False)
 
 
 def plain_forward(model: Callable[..., Any], inputs: Any) -> Any:
-    """What a model is called with, unless it is said otherwise."""
+    """Default forward: `model(inputs)`."""
     return model(inputs)
 
 
-class _Waiting:
-    """Outputs of some draws for one batch, which wait to be averaged together."""
+class _Buffer:
+    """Outputs of some draws for one batch."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -241,7 +232,7 @@ class _Waiting:
     def add(self, number: int, outputs: Any) -> None:
         self.numbers.append(number)
         # Detached: an output may be a parameter, which becomes that of the next draw.
-        if isinstance(outputs, Tensor):  # as below, and faster
+        if isinstance(outputs, Tensor):  # the same as below, but faster
             self.outputs.append(outputs.detach())
             self.size += outputs.numel() * outputs.element_size()
             return
@@ -249,10 +240,10 @@ class _Waiting:
         self.size += bytes_of(outputs)
 
 
-def _ready(waiting: list[_Waiting]) -> Turns:
-    """What has waited, batch by batch; afterwards nothing waits."""
-    for batch, one in enumerate(waiting):
-        if one.numbers:
-            stacked = pytree.tree_map(lambda *leaves: torch.stack(leaves), *one.outputs)
-            yield one.numbers, batch, stacked
-        waiting[batch] = _Waiting()
+def _flush(buffers: list[_Buffer]) -> Outputs:
+    """The buffered outputs, batch by batch; the buffers are empty afterwards."""
+    for batch, buffer in enumerate(buffers):
+        if buffer.numbers:
+            stacked = pytree.tree_map(lambda *leaves: torch.stack(leaves), *buffer.outputs)
+            yield buffer.numbers, batch, stacked
+        buffers[batch] = _Buffer()

@@ -1,4 +1,4 @@
-"""Draws as points in weight space, and what lies between two of them."""
+"""Draws as points in weight space, and the models on the line between two of them."""
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from csgmcmc.arguments import check_count
 from csgmcmc.draws import Draw, MemoryDraws
 from csgmcmc.posterior.batchnorm import layers_with_statistics, refresh_batchnorm
+from csgmcmc.posterior.evaluation import evaluate
 from csgmcmc.posterior.posterior import Posterior
-from csgmcmc.posterior.predictive import ClassPredictive
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class WeightPath:
     Attributes:
         shares: share of the second draw in each, from 0 to 1.
         nll: mean negative log-likelihood of the data under each.
-        error: share of points whose top class is wrong; None for regression.
+        error: classification error of each; None for regression.
     """
 
     shares: NDArray[np.float64]
@@ -51,10 +51,10 @@ def weight_path(
     points: int = 11,
     refresh: Iterable[Any] | None = None,
 ) -> WeightPath:
-    """How good the models on the line from `first` to `second` are on the data of `loader`.
+    """Loss and error of the models on the line from `first` to `second`, on the data of `loader`.
 
     `refresh` is training data to re-estimate the statistics of batch normalisation with, at every
-    point: a model that has such layers needs it, since statistics do not interpolate.
+    point: a model with such layers needs it, since statistics do not interpolate.
     """
     shares = np.linspace(0, 1, check_count("points", points, at_least=2))
     model = copy.deepcopy(posterior.model)
@@ -66,20 +66,17 @@ def weight_path(
         if refresh is not None:
             refresh_batchnorm(model, refresh, forward=posterior.forward)
         between.append(model, step=number)
-    batches = list(loader)  # which are read twice
-    path = posterior.with_draws(between)
-    nll = -path.log_scores(batches).mean(1).cpu().numpy()
-    predictive = path.predict_loader(batches, members=True)
+    found = evaluate(posterior.with_draws(between), loader)
     error = None
-    if isinstance(predictive, ClassPredictive):
-        error = (predictive.member_probs_numpy().argmax(-1) != predictive.labels()).mean(1)
-    return WeightPath(shares, nll, error)
+    if found.member_probs is not None:
+        error = (found.member_probs.argmax(-1) != found.labels).mean(1)
+    return WeightPath(shares, -found.log_scores.mean(1), error)
 
 
 def _mixed(
     first: Draw, second: Draw, share: float, like: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Between two draws, in the dtypes of `like`; counters and the like are the first one's."""
+    """Interpolated tensors, in the dtypes of `like`; integer ones are those of `first`."""
     one, other = first.tensors(), second.tensors()
     return {
         name: torch.lerp(one[name].to(tensor), other[name].to(tensor), share)

@@ -1,7 +1,7 @@
-"""What the draws say together."""
+"""Predictions averaged over draws."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_choice
-from csgmcmc.chain import Chain
+from csgmcmc.batches import Loss
 from csgmcmc.draws import Draw, Draws, DrawStore
-from csgmcmc.loaders import to_device
-from csgmcmc.posterior.batches import groups
+from csgmcmc.posterior.batches import Batch, bar_over, groups, targets_of
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
-from csgmcmc.posterior.members import Forward, Members, plain_forward
+from csgmcmc.posterior.members import Forward, Members, full_precision, plain_forward
 from csgmcmc.posterior.predictive import Predictive
-from csgmcmc.posterior.progress import Bar
+from csgmcmc.progress import Bar
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from csgmcmc.posterior.check import Check
+    from csgmcmc.checks import Check, StepperLike
 
 Method = Literal["uniform", "harmonic", "stacking"]
 
@@ -33,18 +33,18 @@ class Posterior:
     """The average of a model's predictions over draws of its weights.
 
     Args:
-        model: the network; only its architecture matters, and it is left as it is.
+        model: the network; only its architecture is used, and it is not changed.
         draws: a `DrawStore`, `MemoryDraws`, or a list of some of their draws.
         weights: "uniform", or a number for each draw; `weigh` finds others.
-        likelihood: what the outputs mean: "categorical" (logits of classes), "bernoulli" (a logit
-            for each label: binary and multi-label), "gaussian" (pairs of mean and variance), or an
-            object such as `Gaussian(variance=0.1)`.
+        likelihood: of the targets given the outputs: "categorical" (logits of classes),
+            "bernoulli" (a logit for each label: binary and multi-label), "gaussian" (pairs of mean
+            and variance), or an object such as `Gaussian(variance=0.1)`.
         device: where to predict; by default where the model is.
         autocast: dtype of automatic mixed precision in the forward pass.
-        forward: from a model and inputs to outputs, where that is not `model(inputs)`.
+        forward: from a model and inputs to outputs, if that is not `model(inputs)`.
         vectorize: True stacks draws and evaluates them at once, False one after another; by
-            default both are timed once for each shape of inputs, if the model is small.
-        progress: show a bar on a terminal when it takes long.
+            default small multi-layer perceptrons on batches of at most 256 rows are stacked.
+        progress: show a bar on a terminal if it takes more than a second.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class Posterior:
         self.model = model
         self.likelihood = as_likelihood(likelihood)
         self.forward = forward
+        self.progress = progress
         self._source = draws
         self._options: dict[str, Any] = {
             "device": device,
@@ -72,14 +73,13 @@ class Posterior:
             "forward": forward,
             "vectorize": vectorize,
         }
-        self._members = Members(model, draws, **self._options)
-        self._progress = progress
+        self.members = Members(model, draws, **self._options)
         self.weights = self._weights_of(weights)
 
     @property
     def draws(self) -> list[Draw]:
         """The draws, in the order of `weights` and of a prediction's members."""
-        return self._members.draws
+        return self.members.draws
 
     @property
     def cycles(self) -> NDArray[np.int64]:
@@ -98,36 +98,30 @@ class Posterior:
         return self._predict_group([(inputs, None)], members, Bar("", None, shown=False))
 
     def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
-        """The averaged prediction for all of a loader, in the order in which it comes.
+        """The averaged prediction for all of a loader, in its order.
 
         Batches are inputs, or pairs of inputs and targets, which the prediction then holds.
         """
-        with self._bar("predicting", loader) as bar:
+        with bar_over(loader, len(self.draws), "predicting", shown=self.progress) as bar:
             parts = [self._predict_group(group, members, bar) for group in groups(loader)]
-        if not parts:
-            raise ValueError("loader gave no batches")
         return type(parts[0]).joined(parts)
 
-    def _predict_group(
-        self, group: list[tuple[Any, Any]], keep_members: bool, bar: Bar
-    ) -> Predictive:
+    def _predict_group(self, group: list[Batch], keep_members: bool, bar: Bar) -> Predictive:
         averages = [self.likelihood.average() for _ in group]
-        weights = torch.as_tensor(self.weights, device=self._members.device)
-
-        def take(numbers: list[int], batch: int, outputs: Any) -> None:
-            chosen = weights if len(numbers) == len(weights) else weights[numbers]
-            averages[batch].add(chosen, outputs, keep_members)
-            bar.advance(len(numbers))
-
+        weights = torch.as_tensor(self.weights, device=self.members.device)
         counting = None if keep_members else np.flatnonzero(self.weights).tolist()
-        self._members.evaluate([inputs for inputs, _ in group], take, counting)
+        with torch.inference_mode():
+            for numbers, batch, outputs in self.members.outputs([x for x, _ in group], counting):
+                with full_precision(self.members.device):
+                    averages[batch].add(weights[numbers], outputs, keep_members)
+                bar.advance(len(numbers))
         parts = [
             replace(average.result(), targets=targets if isinstance(targets, Tensor) else None)
             for average, (_, targets) in zip(averages, group, strict=True)
         ]
         return type(parts[0]).joined(parts)
 
-    # How likely the data are
+    # Likelihood of data
 
     def log_scores(self, loader: Iterable[Any]) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, points)."""
@@ -136,11 +130,11 @@ class Posterior:
     def log_likelihoods(
         self, loader: Iterable[Any] | None = None, *, again: bool = False
     ) -> NDArray[np.float64]:
-        """Log-likelihood of a whole data set under each draw, kept with the draws.
+        """Log-likelihood of a whole data set under each draw, stored with the draws.
 
-        Where all draws have theirs already, those are returned and the loader is not read, unless
-        `again` is true. Give the training data, once through, without augmentation. A posterior of
-        a list of draws keeps them for itself alone.
+        If all draws have theirs already, those are returned and the loader is not read, unless
+        `again` is true. Give the training data, one epoch, without augmentation. For a list of
+        draws they are stored in this posterior only.
         """
         known = [draw.log_likelihood for draw in self.draws]
         if not again and not any(value is None for value in known):
@@ -160,7 +154,7 @@ class Posterior:
             if isinstance(source, Draws):
                 for draw, value in zip(self.draws, totals, strict=True):
                     source.set_log_likelihood(draw, value)
-        self._members.draws = [
+        self.members.draws = [
             replace(draw, log_likelihood=float(value))
             for draw, value in zip(self.draws, totals, strict=True)
         ]
@@ -168,44 +162,19 @@ class Posterior:
 
     def _scores(self, loader: Iterable[Any]) -> Iterator[Tensor]:
         """The scores (draws, points) of one group of batches at a time."""
-        for parts in self.with_targets(loader, self.likelihood.log_prob):
-            yield torch.cat(parts, dim=1)
-
-    def with_targets(
-        self, loader: Iterable[Any], function: Callable[[Any, Tensor], Tensor]
-    ) -> Iterator[list[Tensor]]:
-        """`function` of outputs (draws, batch, ...) and targets, for each batch of a group.
-
-        What it returns has a leading dimension for draws, and is gathered over all of them.
-        """
-        empty = True
-        with self._bar("scoring", loader) as bar:
+        with bar_over(loader, len(self.draws), "scoring", shown=self.progress) as bar:
             for group in groups(loader):
-                empty = False
-                yield self._group_with_targets(group, function, bar)
-        if empty:
-            raise ValueError("loader gave no batches")
+                yield self._score_group(group, bar)
 
-    def _group_with_targets(
-        self,
-        group: list[tuple[Any, Any]],
-        function: Callable[[Any, Tensor], Tensor],
-        bar: Bar,
-    ) -> list[Tensor]:
-        if not all(isinstance(targets, Tensor) for _, targets in group):
-            raise ValueError("loader must give pairs of inputs and targets, the targets a tensor")
-        targets = [to_device(target, self._members.device) for _, target in group]
-        gathered: dict[int, Tensor] = {}
-
-        def take(numbers: list[int], batch: int, outputs: Any) -> None:
-            found = function(outputs, targets[batch])
-            if batch not in gathered:
-                gathered[batch] = found.new_empty(len(self.draws), *found.shape[1:])
-            gathered[batch][numbers] = found
-            bar.advance(len(numbers))
-
-        self._members.evaluate([inputs for inputs, _ in group], take)
-        return [gathered[batch].clone() for batch in range(len(group))]
+    def _score_group(self, group: list[Batch], bar: Bar) -> Tensor:
+        targets = targets_of(group, self.members.device)
+        scores: list[list[Tensor]] = [[] for _ in group]
+        with torch.inference_mode():
+            for numbers, batch, outputs in self.members.outputs([x for x, _ in group]):
+                with full_precision(self.members.device):
+                    scores[batch].append(self.likelihood.log_prob(outputs, targets[batch]))
+                bar.advance(len(numbers))
+        return torch.cat([torch.cat(parts) for parts in scores], dim=1)
 
     # Weights
 
@@ -221,13 +190,13 @@ class Posterior:
         """The same draws with other weights.
 
         Args:
-            method: "uniform": all draws count the same. "harmonic": cycles by the harmonic mean of
-                their draws' likelihoods of the training data. "stacking": the weights with the best
-                log score on held-out data.
-            loader: for "harmonic" the training data, needed once; for "stacking" the held-out data.
+            method: "uniform": equal weights. "harmonic": cycles by the harmonic mean of their
+                draws' likelihoods of the training data. "stacking": the weights with the best log
+                score on held-out data.
+            loader: for "harmonic" the training data, needed once; for "stacking" held-out data.
             by: what "stacking" weighs: cycles, or single draws.
             regions: number of the region of each draw, in place of its cycle; -1 leaves it out.
-            temperature: for "harmonic", and needed there: what the draws were sampled at.
+            temperature: that the draws were sampled at; required for "harmonic".
         """
         from csgmcmc.posterior.weights import harmonic_weights, stacking_weights  # noqa: PLC0415
 
@@ -251,12 +220,12 @@ class Posterior:
 
     def with_draws(self, draws: Sequence[Draw]) -> "Posterior":
         """The same model and options with other draws, of equal weight."""
-        options = {"likelihood": self.likelihood, "progress": self._progress, **self._options}
+        options = {"likelihood": self.likelihood, "progress": self.progress, **self._options}
         return Posterior(self.model, draws, **options)
 
     def _with_weights(self, weights: ArrayLike) -> "Posterior":
         other = object.__new__(Posterior)
-        other.__dict__.update(self.__dict__)  # the stacked draws are shared too
+        other.__dict__.update(self.__dict__)  # stacked draws are shared too
         other.weights = other._weights_of(weights)
         return other
 
@@ -264,8 +233,8 @@ class Posterior:
         if isinstance(weights, str):
             if weights != "uniform":
                 raise ValueError(
-                    f"weights must be 'uniform' or numbers, got {weights!r}: for others, see "
-                    "Posterior.weigh"
+                    f"weights must be 'uniform' or numbers, got {weights!r}: for other methods, "
+                    "see Posterior.weigh"
                 )
             weights = np.ones(len(self.draws))
         values = np.asarray(weights, dtype=float)
@@ -280,29 +249,53 @@ class Posterior:
 
     # Is it right
 
-    def check(self, loader: Iterable[Any], *, chain: Chain | None = None) -> "Check":
+    def check(
+        self,
+        loader: Iterable[Any],
+        *,
+        stepper: "StepperLike | None" = None,
+        loss: Loss | None = None,
+        data: Iterable[Any] | None = None,
+        show: bool = False,
+    ) -> "Check":
         """Whether the draws were sampled, mix and are calibrated, in words and numbers.
+
+        Evaluates every draw once on the data of `loader`. The last three arguments are needed to
+        tell whether the run sampled: the temperature of each layer, and injected noise against
+        minibatch noise. Random states, also those of the loaders' generators, are restored.
 
         Args:
             loader: held-out pairs of inputs and targets.
-            chain: the chain that made the draws, for what only it knows: temperatures of the
-                layers, and the injected noise beside that of the minibatches.
+            stepper: the `Stepper` of the run; of a `Chain`, `chain.stepper`.
+            loss: of the run, as `Chain` takes it: a batch that is a pair is evaluated as
+                `loss(model(inputs), targets)`, any other as `loss(model, batch)`.
+            data: the training data, as `Chain` takes them.
+            show: print the verdicts.
         """
-        from csgmcmc.posterior.check import check  # noqa: PLC0415  (slow to import)
+        from csgmcmc.checks import TrainingRun, check_draws  # noqa: PLC0415  (slow to import)
+        from csgmcmc.posterior.evaluation import evaluate  # noqa: PLC0415
 
-        return check(self, loader, chain)
+        run = None
+        if stepper is not None:
+            run = TrainingRun(stepper, loss, data, self.model, self.draws, self.members.autocast)
+        elif loss is not None or data is not None:
+            raise ValueError("loss and data are of a run: give its stepper too, as stepper=")
+        found = check_draws(evaluate(self, loader), run)
+        if show:
+            Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
+        return found
 
-    # Elsewhere
+    # Export
 
     def export(
         self, path: str | PathLike[str], inputs: Any, *, dynamic_shapes: Any = None
     ) -> "ExportedProgram":
-        """Write the averaged prediction as one program, which runs without this library.
+        """Write the averaged prediction as one program that runs without this library.
 
         `torch.export.load(path).module()` takes inputs as `predict` does, of any batch size, and
         returns a dictionary: "probs" and "log_probs", or "mean", "variance" and "noise_variance";
         "entropy", "expected_entropy", "mutual_information" and "spread". All draws are in the file.
-        The program is compared with `predict` before it is written.
+        The program is compared with `predict` before it is saved.
 
         Args:
             path: the file, which ends in .pt2.
@@ -313,9 +306,3 @@ class Posterior:
         from csgmcmc.posterior.export import export  # noqa: PLC0415  (slow to import)
 
         return export(self, path, inputs, dynamic_shapes=dynamic_shapes)
-
-    def _bar(self, title: str, loader: Iterable[Any]) -> Bar:
-        total = None
-        with suppress(TypeError):  # of some loaders it is not known
-            total = len(loader) * len(self.draws)  # pyright: ignore[reportArgumentType]
-        return Bar(title, total, self._progress)

@@ -1,4 +1,4 @@
-"""What a posterior says of new inputs."""
+"""Posterior predictive distributions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -15,11 +15,11 @@ class Predictive:
     """The prediction averaged over draws, and where its uncertainty comes from.
 
     Attributes:
-        entropy: of the averaged prediction: all of the uncertainty, in nats.
-        expected_entropy: the members' own entropy, averaged: the part that is in the data.
+        entropy: of the averaged prediction: the total uncertainty, in nats.
+        expected_entropy: mean entropy of the members: the aleatoric part.
         spread: standard deviation between the members' predictions.
         members: the prediction of each draw, with a leading dimension for draws; on request.
-        targets: what the loader gave beside the inputs, in the same order.
+        targets: targets of the loader, in the same order.
     """
 
     entropy: Tensor
@@ -30,12 +30,12 @@ class Predictive:
 
     @property
     def mutual_information(self) -> Tensor:
-        """Between prediction and weights: the part of the entropy that more data would remove."""
-        return (self.entropy - self.expected_entropy).clamp(min=0)  # rounding may fall below
+        """Between prediction and weights: the epistemic part, which more data would remove."""
+        return (self.entropy - self.expected_entropy).clamp(min=0)  # but for rounding
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """The predictions of several batches as one."""
+        """The predictions of several batches, concatenated."""
         joined: dict[str, Any] = {}
         for field in fields(cls):
             values = [getattr(part, field.name) for part in parts]
@@ -50,9 +50,9 @@ class ClassPredictive(Predictive):
     """Probabilities of classes.
 
     Attributes:
-        log_probs: log of the members' probabilities, averaged as probabilities. In the shape of
-            the model's outputs: of all classes, or, for yes and no, of yes.
-        class_dim: dimension of the classes; None for yes and no.
+        log_probs: log-probabilities per class; for Bernoulli, of the positive class. The
+            probabilities of the members are averaged, not their logarithms.
+        class_dim: dimension of the classes; None for Bernoulli.
     """
 
     log_probs: Tensor
@@ -60,10 +60,10 @@ class ClassPredictive(Predictive):
 
     @property
     def probs(self) -> Tensor:
-        """The members' probabilities, averaged."""
+        """Averaged probabilities of the members."""
         return self.log_probs.exp()
 
-    # As plain arrays for `csgmcmc.diagnostics`; every pixel or label is a point of its own.
+    # Arrays for `csgmcmc.diagnostics`; every pixel or label is a point of its own.
 
     def probs_numpy(self) -> NDArray[np.float64]:
         """The averaged probabilities, of shape (points, classes)."""
@@ -75,7 +75,7 @@ class ClassPredictive(Predictive):
             raise ValueError("the members were not kept: predict with members=True")
         return np.stack([self._points(member) for member in self.members])
 
-    def labels(self) -> NDArray[np.int64]:
+    def labels_numpy(self) -> NDArray[np.int64]:
         """The class numbers of the targets, of shape (points,)."""
         if self.targets is None:
             raise ValueError("there are no targets: predict a loader of pairs (inputs, targets)")
@@ -92,15 +92,14 @@ class ClassPredictive(Predictive):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianPredictive(Predictive):
-    """Mean and variance of a number.
+    """Mean and variance of regression targets.
 
     The averaged prediction is a mixture of the members' Gaussians. Its mean and variance are exact;
-    `entropy` is that of the Gaussian with the same mean and variance, which bounds its own from
-    above.
+    `entropy` is that of the Gaussian with the same mean and variance, an upper bound.
 
     Attributes:
         mean: of the averaged prediction.
-        noise_variance: the members' own variance, averaged: the part that is in the data.
+        noise_variance: mean variance of the members: the aleatoric part.
     """
 
     mean: Tensor
@@ -108,5 +107,5 @@ class GaussianPredictive(Predictive):
 
     @property
     def variance(self) -> Tensor:
-        """All of it: the noise, and the variance between the members' means."""
+        """Total variance: the noise, and the variance between the members' means."""
         return self.noise_variance + self.spread.square()

@@ -1,6 +1,6 @@
 """Stacks of plain multi-layer perceptrons, as products of stacked matrices.
 
-What `vmap` does for any model takes longer to arrange than a small perceptron to evaluate.
+For a small perceptron the overhead of `vmap` is larger than the arithmetic.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-# Evaluated alike, whatever dimensions come before.
+# Activations that accept any leading dimensions.
 ELEMENTWISE = (
     nn.ELU,
     nn.GELU,
@@ -27,9 +27,16 @@ def is_perceptron(model: nn.Module) -> bool:
     if type(model) is not nn.Sequential or len(model) == 0 or _has_hooks(model):
         return False
     first, *rest = model
-    layers = rest if type(first) is nn.Flatten and first.start_dim == 1 else [first, *rest]
+    layers = rest if _flattens(first) else [first, *rest]
     known = (nn.Linear, *ELEMENTWISE)
     return all(type(layer) in known and not _has_hooks(layer) for layer in layers)
+
+
+def accepts(model: nn.Module, inputs: object) -> bool:
+    """Whether these inputs of a perceptron become a matrix: rows of numbers, or flattened ones."""
+    if not isinstance(inputs, Tensor) or inputs.ndim < 2 or not isinstance(model, nn.Sequential):
+        return False
+    return inputs.ndim == 2 or _flattens(model[0])
 
 
 def evaluate_perceptron(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
@@ -52,6 +59,10 @@ def evaluate_perceptron(model: nn.Module, weights: Mapping[str, Tensor], inputs:
             outputs = layer(outputs)
     assert outputs is not None  # noqa: S101  (it has weights)
     return outputs
+
+
+def _flattens(layer: nn.Module) -> bool:
+    return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
 
 
 def _has_hooks(module: nn.Module) -> bool:

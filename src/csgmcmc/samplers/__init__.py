@@ -1,9 +1,9 @@
-"""How: one update rule a file, each a `torch.optim.Optimizer`."""
+"""Update rules, one per file, each a `torch.optim.Optimizer`."""
 
 import sys
 
 from csgmcmc.discovery import subclasses_in
-from csgmcmc.samplers.base import Sampler
+from csgmcmc.samplers.base import Group, Sampler, States
 from csgmcmc.samplers.noise import Noise
 from csgmcmc.samplers.prior import Prior
 from csgmcmc.samplers.psgld import PSGLD
@@ -11,9 +11,20 @@ from csgmcmc.samplers.sghmc import SGHMC
 from csgmcmc.samplers.sgld import SGLD
 from csgmcmc.samplers.sgnht import SGNHT
 
-__all__ = ["PSGLD", "SGHMC", "SGLD", "SGNHT", "Noise", "Prior", "Sampler", "discover"]
+__all__ = [
+    "PSGLD",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
+    "Group",
+    "Noise",
+    "Prior",
+    "Sampler",
+    "States",
+    "discover",
+]
 
 
 def discover() -> dict[str, type[Sampler]]:
-    """Every sampler of this package by name, those in newly added files included."""
+    """Every sampler of this package by name, newly added files included."""
     return subclasses_in(sys.modules[__name__], Sampler)

@@ -1,20 +1,20 @@
-"""What every sampler is: a `torch.optim.Optimizer` whose steps leave draws from the posterior.
+"""Base of all samplers: a `torch.optim.Optimizer` whose steps sample from the posterior.
 
-The contract, for all samplers:
+The contract of all samplers:
 
-- the loss is the *mean* negative log-likelihood of a minibatch, so that the gradient is that of
-  U / N, with U = -log p(data | theta) - log p(theta) and N = `num_data`;
-- `weight_decay` is a Gaussian prior of precision N * weight_decay; `prior` is any other;
-- `temperature` T samples exp(-U / T): 1 is the posterior, 0 is optimisation, with no noise at all;
+- The loss is the *mean* negative log-likelihood of a minibatch. The gradient is therefore that of
+  U / N, with U = -log p(data | theta) - log p(theta) and N = `num_data`.
+- `weight_decay` is a Gaussian prior of precision N * weight_decay; `prior` is any other prior.
+- `temperature` T samples exp(-U / T): 1 is the posterior, 0 is optimisation without noise.
 - `lr` is N times the step size of the literature: the number one would give `torch.optim.SGD`.
 """
 
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
 from csgmcmc.samplers.noise import Noise
-from csgmcmc.samplers.prior import check_prior, prior_gradient
+from csgmcmc.samplers.prior import Prior, check_prior, prior_gradient
 from csgmcmc.shards import local_shard
 
 Group = dict[str, Any]
@@ -31,83 +31,108 @@ Group = dict[str, Any]
 
 
 class Sampler(torch.optim.Optimizer, ABC):
-    """Base of all samplers: options, priors, noise and state. A subclass brings the update rule.
+    """Base of all samplers: options, priors, noise and state. A subclass adds the update rule.
 
-    A subclass implements `_update`, and declares its law for the conformance tests:
-    `injected_variance`, `reference`, and `stationary_variance` or a `law_tolerance`.
+    A subclass implements `update`, and a constructor if it has options of its own. The rest is
+    optional: the class attributes below, `check_options`, `injected_variance`, `gradient_gain` and
+    `stationary_variance`.
 
     Args:
         params: parameters, or dictionaries of parameters and their own options.
-        options: every option by name, as the default of all groups.
-        seed: seed of the noise, an integer; by default a new one, which `sampler.noise.seed` tells.
-        generator: draw the seed from this generator instead.
-        chain_id: number of the chain; chains of one seed draw independent noise.
+        lr: step size, as for `torch.optim.SGD`: N times the step size of the literature.
+        num_data: N, the size of the data set that the mean loss estimates; 1 for a plain density.
+        temperature: T; 1 samples the posterior, 0 optimises.
+        weight_decay: Gaussian prior of precision N * weight_decay.
+        prior: any other prior: a `torch.distributions` object, or a function from a parameter to
+            the gradient of -log prior.
+        options: the subclass's own options by name. As `lr`, they can be set for each group.
+        seed: seed of the noise. By default a new one, available as `sampler.noise.seed`.
+        chain_id: number of the chain; chains with the same seed draw independent noise.
     """
 
-    law_tolerance: float = 0.0
-    """Largest relative error of the stationary variance against `stationary_variance`."""
+    preconditioned: ClassVar[bool] = False
+    """Whether steps are scaled per weight by a preconditioner, which `gradient_gain` returns."""
+
+    thermostat: ClassVar[bool] = False
+    """Whether the sampler adapts to minibatch noise of unknown size."""
+
+    exact_stationary_variance: ClassVar[bool] = False
+    """Whether `stationary_variance` is exact for the discrete update, not only as lr goes to 0."""
 
     def __init__(
         self,
         params: ParamsT,
-        options: dict[str, Any],
+        lr: float,
         *,
-        seed: int | None,
-        generator: torch.Generator | None,
-        chain_id: int,
+        num_data: float,
+        temperature: float = 1.0,
+        weight_decay: float = 0.0,
+        prior: Prior | None = None,
+        options: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        chain_id: int = 0,
     ) -> None:
-        if generator is not None:
-            if not isinstance(generator, torch.Generator):
-                raise ValueError(f"generator must be a torch.Generator, got {generator!r}")
-            if seed is not None:
-                raise ValueError(f"give seed or generator, not both: got seed={seed!r}")
-            seed = _seed_from(generator)
-        super().__init__(params, options)
+        defaults = {
+            "lr": lr,
+            "num_data": num_data,
+            "temperature": temperature,
+            "weight_decay": weight_decay,
+            "prior": prior,
+        }
+        super().__init__(params, {**defaults, **(options or {})})
         self.noise = Noise(seed, chain_id)
 
     @abstractmethod
-    def _update(
+    def update(
         self,
         group: Group,
         params: list[Tensor],
         gradients: list[Tensor],
         noise: list[Tensor] | None,
-        foreach: bool,
+        states: "States",
     ) -> None:
-        """Move `params` one step; `noise` is standard normal, or None at temperature 0.
+        """Move `params` one step, in place, without autograd.
 
-        `params` are the keys of `self.state`. Arithmetic is done on `local` tensors: what this
-        process holds of parameters that are sharded over several.
+        All tensors are plain local ones: of a parameter that is sharded over processes, the shard
+        of this process.
+
+        Args:
+            group: the options of the parameter group: `group["lr"]`, `group["temperature"]`, ...
+            params: the parameters of the group that have a gradient.
+            gradients: for each parameter, the gradient of U / N, prior included. Read only: they
+                may be the parameters' own `grad`.
+            noise: for each parameter, standard normal noise; None at temperature 0. The next step
+                overwrites it.
+            states: `states("velocity")` gives for each parameter a tensor that is kept between
+                steps and saved in `state_dict`, zeros at first.
         """
 
-    @abstractmethod
-    def injected_variance(self, group: Group, param: Tensor) -> Tensor | float:
-        """Variance of the noise that a step adds to `param` with the group's current options."""
+    def injected_variance(self, group: Group, param: Tensor) -> Tensor | float | None:
+        """Variance of the noise that a step with the options of `group` adds to `param`.
+
+        None, the default, means that it is not declared. Checks of the noise are then skipped.
+        """
+        return None
 
     def gradient_gain(self, group: Group, param: Tensor) -> Tensor | float:
-        """What a step multiplies the gradient of `param` by, besides lr: a preconditioner."""
+        """What a step multiplies the gradient of `param` by besides lr: a preconditioner."""
         return 1.0
-
-    @classmethod
-    @abstractmethod
-    def reference(cls, params: ParamsT, **options: Any) -> torch.optim.Optimizer:
-        """The torch optimizer that this sampler equals at temperature 0 and constant lr."""
 
     @classmethod
     def stationary_variance(
         cls, curvature: float, *, lr: float, num_data: float, temperature: float = 1.0
     ) -> float:
-        """Variance of the sampler's law along an eigenvector of a quadratic mean loss.
+        """Stationary variance along an eigenvector of the Hessian of a quadratic U / N.
 
-        `curvature` is the eigenvalue of the Hessian of U / N. This is the continuous limit, the
-        posterior's own variance; samplers whose discrete law is known give that instead, and
-        infinity where the step is too large for there to be one.
+        `curvature` is the eigenvalue. By default this is the limit of small lr, the posterior's own
+        variance. Samplers with `exact_stationary_variance` return the variance of the discrete
+        update instead, which is infinite where lr is too large to be stable.
         """
         del lr
         return temperature / (num_data * curvature)
 
-    def _check_options(self, options: Group) -> None:
-        """Raise a `ValueError` that names any option that is out of its range."""
+    def check_options(self, options: Group) -> None:
+        """Raise a `ValueError` that names an option out of its range. Subclasses extend it."""
         check_number("lr", options["lr"], at_least=0)
         check_number("temperature", options["temperature"], at_least=0)
         check_number("num_data", options["num_data"], at_least=1)
@@ -115,8 +140,6 @@ class Sampler(torch.optim.Optimizer, ABC):
         for option in ("initial_lr", "initial_temperature"):
             if option in options:
                 check_number(option, options[option], at_least=0)
-        if options["foreach"] not in (None, True, False):
-            raise ValueError(f"foreach must be None, True or False, got {options['foreach']!r}")
         check_prior(options["prior"])
         if options["prior"] is not None and options["weight_decay"] != 0:
             raise ValueError(
@@ -126,7 +149,7 @@ class Sampler(torch.optim.Optimizer, ABC):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters, with options of its own where it has them."""
-        self._check_options({**self.defaults, **param_group})
+        self.check_options({**self.defaults, **param_group})
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if any(param.is_complex() for param in group["params"]):
@@ -148,28 +171,21 @@ class Sampler(torch.optim.Optimizer, ABC):
             with torch.enable_grad():
                 loss = closure()
         work = [(group, _with_gradient(group["params"])) for group in self.param_groups]
-        work = [(group, params) for group, params in work if params]
-        # Both paths give the same bits: for one tensor the plain one has less overhead.
-        foreach = [
-            len(params) > 1 if group["foreach"] is None else group["foreach"]
-            for group, params in work
-        ]
-        # All that users' code can fail in comes first, so that there are no half steps.
-        gradients = [_gradients(*task, path) for task, path in zip(work, foreach, strict=True)]
-        hot = [param for group, params in work if group["temperature"] > 0 for param in params]
+        work = [(group, params, list(map(local_shard, params))) for group, params in work if params]
+        # Users' code, which may raise, runs before any parameter moves: there are no half steps.
+        gradients = [_gradients(group, params, values) for group, params, values in work]
+        hot = [param for group, params, _ in work if group["temperature"] > 0 for param in params]
         everything = [param for group in self.param_groups for param in group["params"]]
         noise = iter(self.noise.like(hot, among=everything))
-        for (group, params), path, gradient in zip(work, foreach, gradients, strict=True):
-            group_noise = None
-            if group["temperature"] > 0:
-                group_noise = list(islice(noise, len(params)))
-            self._update(group, params, gradient, group_noise, path)
+        for (group, params, values), gradient in zip(work, gradients, strict=True):
+            group_noise = list(islice(noise, len(params))) if group["temperature"] > 0 else None
+            self.update(group, values, gradient, group_noise, States(self.state, params))
         return loss
 
     def state_dict(self) -> dict[str, Any]:
         """The state of parameters, options and noise, safe for `torch.load(weights_only=True)`.
 
-        Priors are code, not state: they are left out, and stay as they are in `load_state_dict`.
+        Priors are code, not state: they are not saved, and `load_state_dict` does not change them.
         """
         state = super().state_dict()
         for group in state["param_groups"]:
@@ -177,7 +193,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         return {**state, "noise": self.noise.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from `state_dict`, bit for bit: with its options, its seed and its noise.
+        """Continue from `state_dict`, bit for bit: with its options, its seed and its noise.
 
         It must be of the same chain; to start other chains from it, see `reseed`.
         """
@@ -206,9 +222,9 @@ class Sampler(torch.optim.Optimizer, ABC):
         self.noise = noise
 
     def reseed(self, seed: int | None = None, chain_id: int | None = None) -> None:
-        """Begin new noise: for chains that start from one state, or copies of one sampler.
+        """Start new noise, for chains that begin from one state or for copies of one sampler.
 
-        What is not given stays as it is.
+        A seed or chain that is not given stays the same.
         """
         old = self.noise
         self.noise = Noise(
@@ -232,19 +248,35 @@ class Sampler(torch.optim.Optimizer, ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "noise": self.noise}
 
-    def _states(
-        self, params: Sequence[Tensor], name: str, start: Callable[[Tensor], Tensor]
+
+class States:
+    """The state tensors of some parameters: `states("velocity")` gives one for each of them.
+
+    Args:
+        state: the optimizer's state, by parameter.
+        params: the parameters, in the order of the tensors.
+    """
+
+    def __init__(
+        self, state: MutableMapping[Tensor, dict[str, Any]], params: Sequence[Tensor]
+    ) -> None:
+        self._state, self._params = state, params
+
+    def __call__(
+        self, name: str, start: Callable[[Tensor], Tensor] = torch.zeros_like
     ) -> list[Tensor]:
-        """The state tensor `name` of each of `params`, made by `start` where there is none yet."""
-        for param in params:
-            if name not in self.state[param]:
-                self.state[param][name] = start(param)
-        return [local_shard(self.state[param][name]) for param in params]
+        """The tensors called `name`, local as those of `update`; new ones are `start(param)`."""
+        tensors = []
+        for param in self._params:
+            state = self._state[param]
+            if name not in state:
+                state[name] = start(param)
+            tensors.append(local_shard(state[name]))
+        return tensors
 
-
-def zeros(param: Tensor) -> Tensor:
-    """Zeros in the shape and memory layout of `param`: the start of most state tensors."""
-    return torch.zeros_like(param, memory_format=torch.preserve_format)
+    def missing(self, name: str) -> list[int]:
+        """Indices of the parameters that have no tensor called `name` yet."""
+        return [i for i, param in enumerate(self._params) if name not in self._state[param]]
 
 
 def _with_gradient(params: list[Tensor]) -> list[Tensor]:
@@ -258,28 +290,16 @@ def _with_gradient(params: list[Tensor]) -> list[Tensor]:
     return found
 
 
-def _gradients(group: Group, params: list[Tensor], foreach: bool) -> list[Tensor]:
-    """Gradients of U / N: those of the loss, and the prior's."""
+def _gradients(group: Group, params: list[Tensor], values: list[Tensor]) -> list[Tensor]:
+    """Gradients of U / N: those of the loss and of the prior. `values` are the local `params`."""
     gradients = [local_shard(param.grad) for param in params if param.grad is not None]
-    params = [local_shard(param) for param in params]
     weight_decay, prior = group["weight_decay"], group["prior"]
     if prior is not None:
         scale = 1 / group["num_data"]
         return [
-            gradient.add(prior_gradient(prior, param), alpha=scale)
-            for param, gradient in zip(params, gradients, strict=True)
+            gradient.add(prior_gradient(prior, value), alpha=scale)
+            for value, gradient in zip(values, gradients, strict=True)
         ]
     if weight_decay == 0:
         return gradients
-    if foreach:
-        return list(torch._foreach_add(gradients, params, alpha=weight_decay))
-    return [
-        gradient.add(param, alpha=weight_decay)
-        for param, gradient in zip(params, gradients, strict=True)
-    ]
-
-
-def _seed_from(generator: torch.Generator) -> int:
-    """A seed of 63 bits, drawn from `generator`."""
-    draw = torch.empty((), dtype=torch.int64, device=generator.device)
-    return int(draw.random_(generator=generator).item())
+    return list(torch._foreach_add(gradients, values, alpha=weight_decay))

@@ -1,10 +1,10 @@
 """The only source of randomness of the samplers.
 
-The noise depends on the seed, the chain, and the sizes and memory layout of the parameters that ask
-for it, and on nothing else: not on the number of threads, not on the foreach path, never on torch's
-global generator. All parameters of one device and precision share one flat buffer, which is filled
-in segments, each from a stream of its own. How many segments there are depends on the buffer's size
-alone, so they may be filled in any order, or at once, with the same result.
+The noise depends only on the seed, the chain, and the sizes and memory layout of the parameters. It
+does not depend on the number of threads, and never uses torch's global generator. All parameters of
+one device and precision share one flat buffer, which is filled in segments, each from a stream of
+its own. The number of segments depends on the buffer's size alone, so that they can be filled in
+any order, or in parallel, with the same result.
 """
 
 import secrets
@@ -18,35 +18,35 @@ from torch import Tensor
 from csgmcmc.arguments import check_count
 from csgmcmc.shards import local_shard, shard_number
 
-# A buffer is cut into one segment for every so many elements, up to MAX_STREAMS of them.
+# A buffer has one segment per ELEMENTS_PER_STREAM elements, at most MAX_STREAMS of them.
 ELEMENTS_PER_STREAM = 1 << 16
 MAX_STREAMS = 16
 
-# Where the Mersenne Twister's words lie in the state of torch's CPU generator.
+# Layout of the Mersenne Twister's words in the state of torch's CPU generator.
 MT_STATE_BYTES = 5056
 MT_WORDS_OFFSET = 24
 MT_WORDS = 624
 
 
 Buffer = tuple[torch.device, torch.dtype, int]
-"""What tells buffers apart: device, precision, and the shard that this process holds."""
+"""The key of a buffer: device, precision, and the shard that this process holds."""
 
 
 class Noise:
     """Standard normal noise for lists of parameters, with a state that can be saved.
 
     Args:
-        seed: any non-negative integer. `None` takes a new one from the operating system; it is
-            kept in `seed`, so that a run can be repeated.
-        chain_id: chains of one seed draw independently.
+        seed: any non-negative integer. `None` takes a new one from the operating system. It is
+            kept as the attribute `seed`, so that a run can be repeated.
+        chain_id: number of the chain; chains with the same seed draw independently.
     """
 
     def __init__(self, seed: int | None = None, chain_id: int = 0) -> None:
         self.seed = secrets.randbits(63) if seed is None else check_count("seed", seed, at_least=0)
         self.chain_id = check_count("chain_id", chain_id, at_least=0)
         self._buffers: dict[Buffer, Tensor] = {}
-        # Devices are numbered, and streams are told apart by that number and not by the device's
-        # name: replicas of a chain on cuda:0 and cuda:1 must draw the same.
+        # Streams are identified by the number of the device, not by its name: replicas of a chain
+        # on cuda:0 and cuda:1 must draw the same noise.
         self._numbers: dict[torch.device, int] = {}
         self._streams: dict[tuple[torch.device, int], list[torch.Generator]] = {}
         self._loaded: list[dict[str, Any]] = []
@@ -54,10 +54,10 @@ class Noise:
     def like(self, params: Sequence[Tensor], among: Sequence[Tensor] | None = None) -> list[Tensor]:
         """Standard normal tensors of the shapes, dtypes and devices of `params`.
 
-        They are views of buffers that the next call overwrites. Devices are numbered by their first
-        appearance `among` all parameters, so that it does not matter which of them ask first. Of a
-        parameter that is sharded over processes (a DTensor), each process gets the noise of its
-        own shard, which is independent of the others'.
+        They are views of buffers that the next call overwrites. Devices are numbered in the order
+        in which they appear in `among`, all parameters of the sampler, so that it does not matter
+        which parameters are asked for first. Of a parameter that is sharded over processes (a
+        DTensor), each process gets the noise of its own shard, independent of the others'.
         """
         if any(param.device not in self._numbers for param in params):
             for param in params if among is None else among:
@@ -83,10 +83,10 @@ class Noise:
         return {"seed": self.seed, "chain": self.chain_id, "devices": devices}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where `state` was taken, with the seed and chain that it names."""
+        """Continue from where `state` was taken, with its seed and chain."""
         seed, chain_id, devices = int(state["seed"]), int(state["chain"]), list(state["devices"])
         self.seed, self.chain_id, self._loaded = seed, chain_id, devices
-        # Made again, from the loaded states, when they are first asked for.
+        # The streams are made from the loaded states when they are first needed.
         self._numbers, self._streams = {}, {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ class Noise:
         if buffer is None or buffer.numel() != size:
             buffer = self._buffers[key] = torch.empty(size, device=device, dtype=dtype)
         segments = min(MAX_STREAMS, size // ELEMENTS_PER_STREAM)
-        if device.type != "cpu" or segments <= 1:  # accelerators fill all of it at once anyway
+        if device.type != "cpu" or segments <= 1:  # accelerators fill a whole buffer at once
             return buffer.normal_(generator=self._stream(device, shard, 0))
         for stream, segment in enumerate(buffer.tensor_split(segments)):
             segment.normal_(generator=self._stream(device, shard, stream))
@@ -121,7 +121,7 @@ class Noise:
     def _loaded_streams(
         self, device: torch.device, number: int, shard: int
     ) -> list[torch.Generator]:
-        """The streams that a loaded state has for the `number`-th device, if it is of the kind."""
+        """The loaded streams of the `number`-th device, if that was a device of the same type."""
         streams: list[torch.Generator] = []
         if number < len(self._loaded) and self._loaded[number]["device"] == device.type:
             for state in self._loaded[number]["shards"].get(shard, []):
@@ -131,7 +131,7 @@ class Noise:
 
 
 def _by_buffer(params: Sequence[Tensor]) -> dict[Buffer, list[int]]:
-    """Indices of `params` by the buffer that their noise is drawn in."""
+    """Indices of `params` by the buffer of their noise."""
     buffers: dict[Buffer, list[int]] = {}
     for index, param in enumerate(params):
         precision = torch.float64 if param.dtype == torch.float64 else torch.float32
@@ -149,10 +149,10 @@ def _shaped_like(param: Tensor, piece: Tensor) -> Tensor:
 
 
 def _generator(device: torch.device, seed: int, key: tuple[int, ...]) -> torch.Generator:
-    """A generator on `device` whose stream is told apart by all of `seed` and `key`.
+    """A generator on `device` whose stream depends on all bits of `seed` and `key`.
 
-    `manual_seed` uses just 32 bits of its argument on CPU, so that of some ten thousand seeds two
-    would give the same noise. There the whole state is set instead.
+    On CPU `manual_seed` uses only 32 bits of its argument, so that among some ten thousand seeds
+    two would give the same noise. There the whole state is set instead.
     """
     generator = torch.Generator(device=device)
     hashed = np.random.SeedSequence(seed, spawn_key=key)

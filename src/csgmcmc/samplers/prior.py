@@ -11,7 +11,7 @@ Prior = Distribution | Callable[[Tensor], Tensor]
 
 
 def check_prior(prior: object) -> None:
-    """Refuse what is neither a distribution nor a function."""
+    """Raise a `ValueError` unless `prior` is None, a distribution or a function."""
     if prior is not None and not isinstance(prior, Distribution) and not callable(prior):
         raise ValueError(
             "prior must be None, a torch.distributions object, or a function from a parameter to "
@@ -22,7 +22,7 @@ def check_prior(prior: object) -> None:
 def prior_gradient(prior: Prior, param: Tensor) -> Tensor:
     """The gradient of -log prior at `param`."""
     if not isinstance(prior, Distribution):
-        with torch.enable_grad():  # it may differentiate something itself
+        with torch.enable_grad():  # the function may use autograd itself
             gradient = prior(param.detach()).detach()
         if gradient.shape != param.shape:
             raise ValueError(

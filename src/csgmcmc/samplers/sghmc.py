@@ -1,32 +1,30 @@
 r"""Stochastic gradient Hamiltonian Monte Carlo.
 
     v     <- momentum * v - lr * grad + sqrt(2 * (1 - momentum - gamma) * lr * T / N) * eps
-    theta <- theta + v,    eps ~ N(0, I)
+    theta <- theta + v,    eps ~ N(0, I),    gamma = lr * N * V / (2 * T)
 
-with grad the gradient of U / N, momentum = 1 - eta, and gamma the estimate of the minibatch noise
+with grad the gradient of U / N, momentum = 1 - eta, and gamma the correction for minibatch noise
 (Chen, Fox and Guestrin, "Stochastic Gradient Hamiltonian Monte Carlo", ICML 2014, in the form of
 Zhang et al. 2020). At T = 0 this is SGD with momentum, at momentum 0 it is SGLD.
 
-`noise_estimate` is gamma at the lr and temperature that the sampler is made with. Minibatches whose
-mean gradients have variance V add lr^2 * V to the variance of v, so that the exact correction is
-gamma = lr * N * V / (2 * T). A group keeps that V as `gradient_variance`, and each step leaves
-lr^2 * V out of the noise, at whatever lr and temperature the schedule has come to. Where that is
-more than all of the noise, none is injected, and the law is hotter than asked for. This is for
-batches drawn independently: those of a shuffled epoch add less noise in the long run, so that the
-correction takes out too much.
+V is `gradient_variance`, the variance of the noise in each coordinate of the minibatch gradient of
+the mean loss. It adds lr^2 * V to the variance of v at every step, and gamma leaves as much out of
+the injected noise, at whatever lr and temperature the schedule sets. Where lr^2 * V is more than
+all of the noise, none is injected, and the chain is hotter than T. The correction is exact for
+batches drawn independently. The noise of a shuffled epoch partly cancels, so there the correction
+is too large.
 """
 
 import math
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
-from csgmcmc.samplers.base import Group, Sampler, zeros
+from csgmcmc.samplers.base import Group, Sampler, States
 from csgmcmc.samplers.prior import Prior
-from csgmcmc.shards import local_shard
 
 
 class SGHMC(Sampler):
@@ -37,16 +35,18 @@ class SGHMC(Sampler):
         lr: step size, as for `torch.optim.SGD`: N times the step size of the literature.
         num_data: N, the size of the data set that the mean loss estimates; 1 for a plain density.
         momentum: 1 - eta, at least 0 and below 1. The paper's eta = 0.9 is momentum 0.1.
-        noise_estimate: gamma at the initial lr and temperature, at most 1 - momentum.
+        gradient_variance: V, the variance of the minibatch noise in each coordinate of the mean
+            gradient, so that gamma = lr * N * V / (2 * T); at most what makes gamma 1 - momentum at
+            the initial lr and temperature. `csgmcmc.diagnostics.gradient_variance` estimates it.
         temperature: T; 1 samples the posterior, 0 optimises.
         weight_decay: Gaussian prior of precision N * weight_decay.
         prior: any other prior: a `torch.distributions` object, or a function from a parameter to
             the gradient of -log prior.
-        foreach: update all tensors of a group in one call; the result is the same bit for bit.
-        seed: seed of the noise; by default a new one, which `sampler.noise.seed` tells.
-        generator: draw the seed from this generator instead.
-        chain_id: number of the chain; chains of one seed draw independent noise.
+        seed: seed of the noise. By default a new one, available as `sampler.noise.seed`.
+        chain_id: number of the chain; chains with the same seed draw independent noise.
     """
+
+    exact_stationary_variance: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -55,64 +55,50 @@ class SGHMC(Sampler):
         *,
         num_data: float,
         momentum: float = 0.9,
-        noise_estimate: float = 0.0,
+        gradient_variance: float = 0.0,
         temperature: float = 1.0,
         weight_decay: float = 0.0,
         prior: Prior | None = None,
-        foreach: bool | None = None,
         seed: int | None = None,
-        generator: torch.Generator | None = None,
         chain_id: int = 0,
     ) -> None:
-        options = {
-            "lr": lr,
-            "num_data": num_data,
-            "momentum": momentum,
-            "noise_estimate": noise_estimate,
-            "temperature": temperature,
-            "weight_decay": weight_decay,
-            "prior": prior,
-            "foreach": foreach,
-        }
-        super().__init__(params, options, seed=seed, generator=generator, chain_id=chain_id)
-
-    def _check_options(self, options: Group) -> None:
-        super()._check_options(options)
-        momentum = check_number("momentum", options["momentum"], at_least=0, below=1)
-        noise_estimate = check_number("noise_estimate", options["noise_estimate"], at_least=0)
-        if momentum + noise_estimate > 1 + 1e-12:  # 0.9 + 0.1 may be a rounding above 1
-            raise ValueError(
-                f"noise_estimate must be at most 1 - momentum = {1 - momentum:g}, got "
-                f"{noise_estimate!r}"
-            )
-        for option in ("lr", "temperature"):
-            if noise_estimate > 0 and options[option] == 0:
-                raise ValueError(
-                    f"{option} must be above 0 for noise_estimate={noise_estimate!r} to mean "
-                    f"anything, got {options[option]!r}"
-                )
-
-    def add_param_group(self, param_group: Group) -> None:
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        estimate, temperature = group["noise_estimate"], group["temperature"]
-        variance = (
-            2 * estimate * temperature / (group["lr"] * group["num_data"]) if estimate else 0.0
+        super().__init__(
+            params,
+            lr,
+            num_data=num_data,
+            temperature=temperature,
+            weight_decay=weight_decay,
+            prior=prior,
+            options={"momentum": momentum, "gradient_variance": gradient_variance},
+            seed=seed,
+            chain_id=chain_id,
         )
-        group.setdefault("gradient_variance", variance)
+
+    def check_options(self, options: Group) -> None:
+        super().check_options(options)
+        momentum = check_number("momentum", options["momentum"], at_least=0, below=1)
+        variance = check_number("gradient_variance", options["gradient_variance"], at_least=0)
+        lr, temperature, num_data = (
+            float(options[name]) for name in ("lr", "temperature", "num_data")
+        )
+        if temperature == 0:  # no noise to correct
+            return
+        gamma = lr * num_data * variance / (2 * temperature)
+        if momentum + gamma > 1 + 1e-12:  # 0.9 + 0.1 may be a rounding error above 1
+            most = 2 * (1 - momentum) * temperature / (lr * num_data)
+            raise ValueError(
+                f"gradient_variance must be at most 2 * (1 - momentum) * T / (lr * N) = {most:g}, "
+                "where the minibatch noise is all of the noise (lower lr, or use larger batches), "
+                f"got {options['gradient_variance']!r}"
+            )
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
-        lr, friction = group["lr"], 1 - group["momentum"]
-        wanted = 2 * friction * lr * group["temperature"] / group["num_data"]
-        return max(wanted - lr**2 * group["gradient_variance"], 0.0)
-
-    @classmethod
-    def reference(cls, params: ParamsT, **options: Any) -> torch.optim.Optimizer:
-        return torch.optim.SGD(
-            params,
-            lr=options["lr"],
-            momentum=options["momentum"],
-            weight_decay=options["weight_decay"],
+        return _injected_variance(
+            group["lr"],
+            group["num_data"],
+            group["temperature"],
+            group["momentum"],
+            group["gradient_variance"],
         )
 
     @classmethod
@@ -124,32 +110,32 @@ class SGHMC(Sampler):
         num_data: float,
         temperature: float = 1.0,
         momentum: float = 0.9,
-        noise_estimate: float = 0.0,
         gradient_variance: float = 0.0,
+        minibatch_variance: float = 0.0,
     ) -> float:
         """Exact variance of the discrete update, an AR(2) process, on a quadratic mean loss.
 
-        `gradient_variance` is that of the noise in the minibatch gradient of the mean loss.
+        `gradient_variance` is the option of that name. `minibatch_variance` is the variance of the
+        noise that the minibatch gradients of the mean loss really have.
         """
-        injected = 2 * (1 - momentum - noise_estimate) * lr * temperature / num_data
-        added = injected + lr**2 * gradient_variance
+        injected = _injected_variance(lr, num_data, temperature, momentum, gradient_variance)
+        added = injected + lr**2 * minibatch_variance
         pull = lr * curvature
         kept = (1 - momentum) * pull * (2 * (1 + momentum) - pull)
         return (1 + momentum) * added / kept if kept > 0 else math.inf
 
-    def _update(
+    def update(
         self,
         group: Group,
         params: list[Tensor],
         gradients: list[Tensor],
         noise: list[Tensor] | None,
-        foreach: bool,
+        states: States,
     ) -> None:
-        rule = sghmc_foreach if foreach else sghmc_plain
-        rule(
-            list(map(local_shard, params)),
+        sghmc(
+            params,
             gradients,
-            self._states(params, "velocity", zeros),
+            states("velocity"),
             noise,
             lr=group["lr"],
             momentum=group["momentum"],
@@ -157,7 +143,15 @@ class SGHMC(Sampler):
         )
 
 
-def sghmc_plain(
+def _injected_variance(
+    lr: float, num_data: float, temperature: float, momentum: float, gradient_variance: float
+) -> float:
+    """2 * (1 - momentum - gamma) * lr * T / N, but at least 0."""
+    without_correction = 2 * (1 - momentum) * lr * temperature / num_data
+    return max(without_correction - lr**2 * gradient_variance, 0.0)
+
+
+def sghmc(
     params: list[Tensor],
     gradients: list[Tensor],
     velocities: list[Tensor],
@@ -167,24 +161,7 @@ def sghmc_plain(
     momentum: float,
     noise_std: float,
 ) -> None:
-    for index, param in enumerate(params):
-        velocity = velocities[index]
-        velocity.mul_(momentum).add_(gradients[index], alpha=-lr)
-        if noise is not None:
-            velocity.add_(noise[index], alpha=noise_std)
-        param.add_(velocity)
-
-
-def sghmc_foreach(
-    params: list[Tensor],
-    gradients: list[Tensor],
-    velocities: list[Tensor],
-    noise: list[Tensor] | None,
-    *,
-    lr: float,
-    momentum: float,
-    noise_std: float,
-) -> None:
+    """The update above, in place."""
     torch._foreach_mul_(velocities, momentum)
     torch._foreach_add_(velocities, gradients, alpha=-lr)
     if noise is not None:

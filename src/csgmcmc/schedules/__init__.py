@@ -1,9 +1,9 @@
-"""When: how much of the step size and temperature each step uses, and which draws are kept."""
+"""The step size and temperature of each step, and which draws are kept."""
 
 import sys
 
 from csgmcmc.discovery import subclasses_in
-from csgmcmc.schedules.base import Schedule, Stage, Tick
+from csgmcmc.schedules.base import Schedule, Stage, Tick, options_at
 from csgmcmc.schedules.constant import Constant
 from csgmcmc.schedules.cyclical import Cyclical
 from csgmcmc.schedules.decreasing import Decreasing
@@ -20,9 +20,10 @@ __all__ = [
     "Stage",
     "Tick",
     "discover",
+    "options_at",
 ]
 
 
 def discover() -> dict[str, type[Schedule]]:
-    """Every schedule of this package by name, those in newly added files included."""
+    """Every schedule of this package by name, newly added files included."""
     return subclasses_in(sys.modules[__name__], Schedule)

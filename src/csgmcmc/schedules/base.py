@@ -1,14 +1,14 @@
-"""What every schedule is: a pure function of the step.
+"""Base of all schedules: pure functions of the step.
 
-A schedule says, for each step, what *share* of the sampler's own step size and temperature to use,
-and whether the weights after that step are kept as a draw. It holds no counter and patches nothing:
-`schedule(step)` is the same whenever it is asked, so that resuming needs only the step's number.
+A schedule gives, for each step, the *scale* of the sampler's step size and temperature, and whether
+the weights after that step are kept as a draw. It has no counter and no state: `schedule(step)` is
+always the same, so that resuming needs only the number of the step.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -25,11 +25,11 @@ class Tick:
     Attributes:
         step: the step's number, from 0.
         cycle: the cycle it belongs to, from 0.
-        stage: `"burn-in"`, `"explore"` or `"sample"`. Draws are kept in `"sample"` alone, though
-            not always: `Cyclical` has a `burn_in` that goes through its usual stages.
-        lr_scale: share of the sampler's initial lr.
-        temperature_scale: share of the sampler's initial temperature.
-        collect: whether the weights after this step are a draw to keep.
+        stage: `"burn-in"`, `"explore"` or `"sample"`. Draws are kept only in `"sample"`, and not
+            in all of it: the steps before the `burn_in` of `Cyclical` keep their usual stages.
+        lr_scale: factor of the sampler's initial lr.
+        temperature_scale: factor of the sampler's initial temperature.
+        collect: whether the weights after this step are kept as a draw.
     """
 
     step: int
@@ -40,11 +40,15 @@ class Tick:
     collect: bool
 
 
+SCALED = {"lr": "lr_scale", "temperature": "temperature_scale"}
+"""The options of a group that a schedule scales, and the fields of `Tick` with their factors."""
+
+
 class Schedule(ABC):
     """Base of all schedules: `schedule(step)` gives the step's `Tick`.
 
-    A subclass is a frozen dataclass with the field `steps`, which checks its arguments when it is
-    made, and implements `_tick`, `total_draws` and `examples`.
+    A subclass is a frozen dataclass with the field `steps`, which checks its arguments in
+    `__post_init__`, and implements `tick`.
     """
 
     steps: int
@@ -56,11 +60,11 @@ class Schedule(ABC):
             raise ValueError(
                 f"step {step} is past the schedule's end: its steps={self.steps} count from 0"
             )
-        return self._tick(step)
+        return self.tick(step)
 
     @abstractmethod
-    def _tick(self, step: int) -> Tick:
-        """The `Tick` of a step that is known to be in range."""
+    def tick(self, step: int) -> Tick:
+        """The `Tick` of a step from 0 to `steps - 1`; call `schedule(step)`, which checks it."""
 
     @property
     def total_cycles(self) -> int:
@@ -68,45 +72,49 @@ class Schedule(ABC):
         return 1
 
     @property
-    @abstractmethod
     def total_draws(self) -> int:
         """How many draws a whole run keeps."""
-
-    @classmethod
-    @abstractmethod
-    def examples(cls) -> Sequence["Schedule"]:
-        """A few schedules of this kind; conformance tests run on them."""
+        return sum(self.tick(step).collect for step in range(self.steps))
 
     def apply(self, optimizer: torch.optim.Optimizer, step: int) -> Tick:
         """Set each group's `lr` and `temperature` for `step` from its initial ones.
 
-        Works on any torch optimizer with an `lr`; `temperature` is set where a group has one. The
-        initial values are the group's `initial_lr` and `initial_temperature`, which samplers
-        record when they are made; of other optimizers the lr found at the first call is recorded.
+        Works on any torch optimizer with an `lr`; `temperature` is set in groups that have one. The
+        initial values are the group's `initial_lr` and `initial_temperature`, which samplers record
+        when they are made; for other optimizers, the lr at the first call is recorded.
         """
         tick = self(step)
-        shares = {"lr": tick.lr_scale, "temperature": tick.temperature_scale}
-        found = [
-            (group, option)
-            for group in optimizer.param_groups
-            for option in shares
-            if option in group
-        ]
-        if not any(option == "lr" for _, option in found):
+        if not any("lr" in group for group in optimizer.param_groups):
             raise ValueError(f"{type(optimizer).__name__} has no lr for a schedule to set")
         # All initial values are recorded before any is changed: groups may share one lr tensor.
-        for group, option in found:
-            group.setdefault(f"initial_{option}", float(group[option]))
-        for group, option in found:
-            value = float(group[f"initial_{option}"]) * shares[option]
-            if isinstance(group[option], torch.Tensor):  # captured in a compiled step
-                group[option].fill_(value)
-            else:
-                group[option] = value
+        for group in optimizer.param_groups:
+            for option in SCALED.keys() & group.keys():
+                group.setdefault(f"initial_{option}", float(group[option]))
+        for group in optimizer.param_groups:
+            options = options_at(group, tick)
+            for option in SCALED.keys() & group.keys():
+                if isinstance(group[option], torch.Tensor):  # captured in a compiled step
+                    group[option].fill_(options[option])
+                else:
+                    group[option] = options[option]
         return tick
 
     def table(self) -> dict[str, np.ndarray]:
         """All ticks as one array for each field of `Tick`, for plotting and checking."""
-        ticks = [self._tick(step) for step in range(self.steps)]
+        ticks = [self.tick(step) for step in range(self.steps)]
         names = [field.name for field in fields(Tick)]
         return {name: np.array([getattr(tick, name) for tick in ticks]) for name in names}
+
+
+def options_at(group: Mapping[str, Any], tick: Tick) -> dict[str, Any]:
+    """The options of a parameter group with the lr and temperature that they have at `tick`.
+
+    These are the group's `initial_lr` and `initial_temperature`, or where these are not recorded
+    its `lr` and `temperature`, times the factors of `tick`. The group itself is not changed.
+    """
+    scaled = {
+        option: float(group.get(f"initial_{option}", group[option])) * getattr(tick, scale)
+        for option, scale in SCALED.items()
+        if option in group
+    }
+    return {**group, **scaled}

@@ -1,6 +1,5 @@
-"""The same step size and temperature all along: plain SGLD and SGHMC, or plain SGD at 0."""
+"""A constant step size and temperature: plain SGLD and SGHMC, or SGD at temperature 0."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,15 +10,16 @@ from csgmcmc.schedules.keep import Keep
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """A constant share of the sampler's lr and temperature.
+    """Constant factors of the sampler's lr and temperature.
 
     Args:
         steps: all sampler steps, burn-in included.
         burn_in: steps at the start with no draws.
-        draws: draws kept, evenly spaced over the steps after the burn-in, the last at the end.
-        every: keep every n-th step after the burn-in. With neither, nothing is kept.
-        lr_scale: share of the sampler's lr.
-        temperature_scale: share of the sampler's temperature.
+        draws: number of draws, evenly spaced over the steps after the burn-in, the last at the end.
+        every: keep every n-th step after the burn-in. With neither this nor `draws`, nothing is
+            kept.
+        lr_scale: factor of the sampler's lr.
+        temperature_scale: factor of the sampler's temperature.
     """
 
     steps: int
@@ -40,10 +40,6 @@ class Constant(Schedule):
     def total_draws(self) -> int:
         return self._keep.count(self._window)
 
-    @classmethod
-    def examples(cls) -> Sequence[Schedule]:
-        return [cls(steps=10), cls(steps=40, burn_in=9, draws=4), cls(steps=40, every=3)]
-
     @cached_property
     def _keep(self) -> Keep:
         return Keep(self.draws, self.every)
@@ -52,7 +48,7 @@ class Constant(Schedule):
     def _window(self) -> int:
         return max(self.steps - self.burn_in, 0)
 
-    def _tick(self, step: int) -> Tick:
+    def tick(self, step: int) -> Tick:
         position = step - self.burn_in + 1
         return Tick(
             step=step,

@@ -1,4 +1,4 @@
-"""The paper's schedule: explore with large steps, then sample with small ones, again and again.
+"""The paper's schedule: cycles that explore with large steps, then sample with small ones.
 
     lr_k = lr_0 / 2 * (cos(pi * r(k)) + 1),    r(k) = mod(k - 1, L) / L,    L = ceil(K / M)
 
@@ -7,7 +7,6 @@ with K `steps`, M `cycles`, k = step + 1; r < beta explores, r >= beta samples (
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,16 +25,16 @@ class Cyclical(Schedule):
         steps: K, all sampler steps of the run.
         cycles: M. Cycles are ceil(K / M) steps long; the last is cut short where M does not
             divide K.
-        exploration: beta, the share of a cycle that explores; 0 samples all the time.
-        draws_per_cycle: draws kept in each cycle, evenly spaced over its sampling stage, the
+        exploration: beta, the fraction of a cycle that explores; 0 has no exploration.
+        draws_per_cycle: number of draws in each cycle, evenly spaced over its sampling stage, the
             last at the cycle's end. Give this or `every`.
         every: keep every n-th step of each sampling stage.
-        burn_in: keep no draw before this step. A cycle that it cuts into spreads its draws over
-            the sampling steps that are left; cycles wholly before it keep none.
-        exploration_temperature: temperature scale while exploring; 0 is plain optimisation, above
-            1 is hot exploration, which crosses barriers.
-        anneal: let the temperature scale move in a straight line from `exploration_temperature` at
-            the start of a cycle to 1 at the start of its sampling stage, instead of jumping.
+        burn_in: keep no draw before this step. If it falls into a sampling stage, the draws of that
+            cycle are spread over the sampling steps that remain.
+        exploration_temperature: temperature scale while exploring; 0 is optimisation, above 1 is
+            hot exploration, which crosses barriers.
+        anneal: change the temperature scale linearly from `exploration_temperature` at the start of
+            a cycle to 1 at the start of its sampling stage, instead of jumping.
     """
 
     steps: int
@@ -82,7 +81,7 @@ class Cyclical(Schedule):
     @cached_property
     def exploration_steps(self) -> int:
         """Steps of a cycle that explore: the number of positions p with p / L < beta."""
-        # int() rounds down, and the product may be rounded: the paper's comparison decides.
+        # The product may be rounded, so the paper's comparison decides.
         first = int(self.exploration * self.cycle_length)
         while first / self.cycle_length < self.exploration:
             first += 1
@@ -95,15 +94,6 @@ class Cyclical(Schedule):
     @property
     def total_draws(self) -> int:
         return sum(self._keep.count(end - start) for start, end in self._windows if end > start)
-
-    @classmethod
-    def examples(cls) -> Sequence[Schedule]:
-        return [
-            cls(steps=100, cycles=4, exploration=0.8, draws_per_cycle=3),
-            cls(steps=103, cycles=5, exploration=0.25, every=2, burn_in=30),
-            cls(steps=60, cycles=2, exploration=0, every=1),
-            cls(steps=60, cycles=3, draws_per_cycle=1, exploration_temperature=10, anneal=True),
-        ]
 
     @cached_property
     def _keep(self) -> Keep:
@@ -130,7 +120,7 @@ class Cyclical(Schedule):
     def _lr_scale(self, position: int) -> float:
         return (math.cos(math.pi * position / self.cycle_length) + 1) / 2
 
-    def _tick(self, step: int) -> Tick:
+    def tick(self, step: int) -> Tick:
         cycle, position = divmod(step, self.cycle_length)
         start, end = self._windows[cycle]
         return Tick(
@@ -143,8 +133,7 @@ class Cyclical(Schedule):
         )
 
     def table(self) -> dict[str, np.ndarray]:
-        # As the base's, which the conformance tests compare it with, for long runs: what depends
-        # on the position alone is worked out for one cycle, and the rest in arrays.
+        # The same as the base's, but vectorised for long runs: scales are computed for one cycle.
         steps = np.arange(self.steps)
         cycle, position = np.divmod(steps, self.cycle_length)
         start, end = np.array(self._windows)[cycle].T

@@ -6,7 +6,6 @@ With gamma in (0.5, 1] the step sizes sum to infinity and their squares do not, 
 consistent (Welling and Teh, "Bayesian Learning via Stochastic Gradient Langevin Dynamics", 2011).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,12 +23,11 @@ class Decreasing(Schedule):
         gamma: exponent of the decay, above 0.5 and at most 1.
         b: offset of the decay; 0 starts it at the full step size.
         burn_in: steps before the decay, with no draws.
-        draws: draws kept, evenly spaced over the steps after the burn-in, the last at the end.
+        draws: number of draws, evenly spaced over the steps after the burn-in, the last at the end.
             Give this or `every`.
         every: keep every n-th step after the burn-in.
-        burn_in_temperature: temperature scale in the burn-in; 0 burns in without noise.
-        lr_scale: share of the sampler's lr that all of this schedule uses, for joining it to
-            others in a `Joined`.
+        burn_in_temperature: temperature scale during burn-in; 0 is optimisation.
+        lr_scale: factor of the sampler's lr throughout, for use in a `Joined`.
     """
 
     steps: int
@@ -59,13 +57,6 @@ class Decreasing(Schedule):
     def total_draws(self) -> int:
         return self._keep.count(self._window)
 
-    @classmethod
-    def examples(cls) -> Sequence[Schedule]:
-        return [
-            cls(steps=50, gamma=0.55, every=1),
-            cls(steps=80, gamma=1.0, b=3, burn_in=30, draws=7, burn_in_temperature=0),
-        ]
-
     @cached_property
     def _keep(self) -> Keep:
         return Keep(self.draws, self.every)
@@ -74,7 +65,7 @@ class Decreasing(Schedule):
     def _window(self) -> int:
         return self.steps - self.burn_in
 
-    def _tick(self, step: int) -> Tick:
+    def tick(self, step: int) -> Tick:
         k = step - self.burn_in + 1
         sampling = k >= 1
         return Tick(

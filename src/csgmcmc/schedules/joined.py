@@ -7,15 +7,11 @@ from functools import cached_property
 from itertools import accumulate
 
 from csgmcmc.schedules.base import Schedule, Tick
-from csgmcmc.schedules.constant import Constant
-from csgmcmc.schedules.cyclical import Cyclical
-from csgmcmc.schedules.decreasing import Decreasing
-from csgmcmc.schedules.ramp import Ramp
 
 
 @dataclass(frozen=True)
 class Joined(Schedule):
-    """Runs each of `schedules` in turn; steps and cycles are counted through.
+    """Runs `schedules` one after another; steps and cycles are numbered through.
 
     "0.1 to 0.001 over 150 epochs without noise, then decay from 0.01 with noise", with a sampler
     whose lr is 0.1:
@@ -49,14 +45,6 @@ class Joined(Schedule):
     def total_draws(self) -> int:
         return sum(part.total_draws for part in self.schedules)
 
-    @classmethod
-    def examples(cls) -> Sequence[Schedule]:
-        burn_in = Ramp(30, start=1, end=0.01, shape="exponential")
-        return [
-            cls([burn_in, Decreasing(40, gamma=0.5005, lr_scale=0.1, draws=20)]),
-            cls([Constant(5), Cyclical(40, cycles=2, every=1), Cyclical(30, cycles=3, every=2)]),
-        ]
-
     @cached_property
     def _ends(self) -> list[int]:
         return list(accumulate(part.steps for part in self.schedules))
@@ -65,7 +53,7 @@ class Joined(Schedule):
     def _cycle_ends(self) -> list[int]:
         return list(accumulate(part.total_cycles for part in self.schedules))
 
-    def _tick(self, step: int) -> Tick:
+    def tick(self, step: int) -> Tick:
         index = bisect_right(self._ends, step)
         part = self.schedules[index]
         tick = part(step - (self._ends[index] - part.steps))

@@ -1,4 +1,4 @@
-"""Which steps of a stretch of sampling are kept as draws: a value, apart from how to step."""
+"""Which sampling steps are kept as draws."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +8,9 @@ from csgmcmc.arguments import check_count
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Either `draws` of them, evenly spaced with the last at the end, or `every` n-th, or none.
+    """Either `draws` steps, evenly spaced with the last at the end, or `every` n-th, or none.
 
-    `noun` is what the caller's argument for `draws` is called, so that errors can name it.
+    `noun` is the name of the caller's argument for `draws`, for error messages.
     """
 
     draws: int | None
@@ -29,13 +29,13 @@ class Keep:
             check_count("every", self.every, at_least=1)
 
     def require(self) -> "Keep":
-        """Refuse to keep nothing: for schedules that exist to give draws."""
+        """Raise a `ValueError` if nothing is kept."""
         if self.draws is None and self.every is None:
             raise ValueError(f"say which draws to keep: give {self.noun} or every")
         return self
 
     def check_window(self, window: int, where: str, remedy: str) -> None:
-        """Refuse a stretch of `window` sampling steps that cannot give what was asked for."""
+        """Raise a `ValueError` if `window` sampling steps are too few."""
         needed = self.draws or self.every or 0
         if window < needed:
             asked = f"{self.noun}={self.draws}" if self.draws else f"every={self.every}"
@@ -45,11 +45,11 @@ class Keep:
             )
 
     def contains(self, position: Any, window: Any) -> Any:
-        """Whether the `position`-th (from 1) of `window` sampling steps is kept; or arrays."""
+        """Whether the `position`-th (from 1) of `window` sampling steps is kept (arrays too)."""
         if self.every is not None:
             return position % self.every == 0
         if self.draws is not None:
-            # Exactly `draws` of the quotients below go up by one, the last at position == window.
+            # The quotient increases by one at exactly `draws` positions, the last being `window`.
             return position * self.draws // window > (position - 1) * self.draws // window
         return False
 

@@ -1,7 +1,7 @@
-"""A step size that goes from one value to another: warm-up, annealing, a burn-in to join on to."""
+"""A step size that goes from one value to another: warm-up, annealing, or a burn-in to join."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,12 +22,12 @@ class Ramp(Schedule):
     """The lr scale goes from `start` at the first step to `end` at the last. Keeps no draws.
 
     Args:
-        steps: sampler steps; one step stays at `start`.
+        steps: sampler steps; a schedule of one step uses `start`.
         start: lr scale at the first step.
         end: lr scale at the last step.
-        shape: `"linear"`, `"cosine"` (flat at both ends) or `"exponential"` (a constant factor a
-            step; both ends must be above 0).
-        temperature_scale: share of the sampler's temperature; 0, the default, draws no noise.
+        shape: `"linear"`, `"cosine"` (flat at both ends) or `"exponential"` (a constant factor
+            per step; both ends must be above 0).
+        temperature_scale: factor of the sampler's temperature; 0, the default, draws no noise.
     """
 
     steps: int
@@ -50,15 +50,7 @@ class Ramp(Schedule):
     def total_draws(self) -> int:
         return 0
 
-    @classmethod
-    def examples(cls) -> Sequence[Schedule]:
-        return [
-            cls(steps=20, start=0, end=1),
-            cls(steps=20, start=1, end=0, shape="cosine", temperature_scale=0.5),
-            cls(steps=1, start=1, end=0.01, shape="exponential"),
-        ]
-
-    def _tick(self, step: int) -> Tick:
+    def tick(self, step: int) -> Tick:
         done = step / max(self.steps - 1, 1)
         return Tick(
             step=step,

@@ -9,12 +9,11 @@ loader. A `StatefulDataLoader` without workers is asked to skip by itself, which
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import torch
-
 from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import (
     Generator,
     check_generators,
+    generators_of,
     random_state,
     restore_random_state,
 )
@@ -47,7 +46,7 @@ class ResumableBatches:
         check_generators(generators)
         self.loader = loader
         self._epoch_length = describe_loader(loader)["batches"] if end_epochs else None
-        self.generators = [*generators, *_generators_of(loader)]
+        self.generators = [*generators, *generators_of(loader)]
         self._iterator: Iterator[Any] | None = None
         self._epoch = -1
         self._taken = 0
@@ -108,12 +107,3 @@ class ResumableBatches:
 
 def _skips_itself(loader: Iterable[Any]) -> bool:
     return hasattr(loader, "state_dict") and getattr(loader, "num_workers", 1) == 0
-
-
-def _generators_of(loader: Iterable[Any]) -> list[torch.Generator]:
-    """The generators that a DataLoader and its samplers shuffle with."""
-    batches = getattr(loader, "batch_sampler", None)
-    owners = [loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)]
-    found = [getattr(owner, "generator", None) for owner in owners]
-    unique = {id(generator): generator for generator in found if generator is not None}
-    return list(unique.values())

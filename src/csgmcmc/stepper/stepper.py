@@ -28,7 +28,7 @@ from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import Generator, check_generators, random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.shards import local_shard
-from csgmcmc.stack import Stack
+from csgmcmc.stacked import Stack
 from csgmcmc.stepper.fingerprint import check_same, describe_sampler, describe_tensors
 from csgmcmc.stepper.inputs import (
     LoopWords,

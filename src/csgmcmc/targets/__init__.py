@@ -1,4 +1,4 @@
-"""Densities whose answers are known, to hold samplers to."""
+"""Densities with known moments, to test samplers on."""
 
 from csgmcmc.targets.base import Target
 from csgmcmc.targets.density import Density

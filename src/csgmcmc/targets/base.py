@@ -1,4 +1,4 @@
-"""What every target is: a density whose answers are known, batched over chains."""
+"""Base of all targets: densities to test samplers on, batched over chains."""
 
 from abc import ABC, abstractmethod
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Target(ABC):
-    """A density over points of `dimension` numbers, known by its potential U = -log density + c.
+    """A density over points with `dimension` coordinates, given by U = -log density + constant.
 
     Points come as tensors of shape (..., dimension); the leading dimensions are chains.
     """
@@ -21,7 +21,7 @@ class Target(ABC):
     def gradient(self, points: Tensor) -> Tensor:
         """The gradient of U at each point, in the shape of `points`.
 
-        By automatic differentiation; targets override it with a closed form, which is faster.
+        By automatic differentiation; targets override it with a faster closed form.
         """
         with torch.enable_grad():
             points = points.detach().requires_grad_()
@@ -29,5 +29,5 @@ class Target(ABC):
         return torch.autograd.grad(total, points)[0]
 
     def potential_and_gradient(self, points: Tensor) -> tuple[Tensor, Tensor]:
-        """Both at once; targets override it where they share work."""
+        """Both at once; targets override it where the two share computation."""
         return self.potential(points), self.gradient(points)

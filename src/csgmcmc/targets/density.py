@@ -1,4 +1,4 @@
-"""A target as a module, so that a chain can run on it."""
+"""A target as a module, so that `Chain` can sample it."""
 
 from typing import Any
 

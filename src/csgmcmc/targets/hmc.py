@@ -1,4 +1,4 @@
-"""Answers for targets that have no closed form: Hamiltonian Monte Carlo with exact gradients.
+"""Reference draws for targets without a closed form: Hamiltonian Monte Carlo, exact gradients.
 
 In the coordinates z with theta = mean + L z, L L' the covariance of a Gaussian near the target, a
 path of leapfrog steps
@@ -6,7 +6,8 @@ path of leapfrog steps
     p <- p - h / 2 * grad;  z <- z + h * p;  p <- p - h / 2 * grad
 
 from p ~ N(0, I) is accepted with probability min(1, exp(H_before - H_after)), H = U + |p|^2 / 2
-(Neal, "MCMC using Hamiltonian dynamics", 2011). The law is the target's own at any step size h.
+(Neal, "MCMC using Hamiltonian dynamics", 2011). Its stationary distribution is
+the target at any step size h.
 """
 
 import math
@@ -19,18 +20,18 @@ from csgmcmc.arguments import check_count, check_number
 from csgmcmc.targets.base import Target
 from csgmcmc.targets.gaussian import GaussianTarget
 
-# A quarter of a turn forgets where it started, if the target is that Gaussian. All targets have
-# directions that turn faster or slower: lengths vary, so that none of them comes back every time.
+# On that Gaussian, a path of length pi / 2 forgets its start. Other targets have faster and slower
+# directions, so lengths vary: no direction returns to its start at every path.
 LENGTHS = (0.25 * math.pi, 0.75 * math.pi)
-# Where a chain starts, the target can be steeper than near its mode, and long steps are refused
-# there for ever: the first ones are short, and grow while chains come in.
+# Far from its mode the target can be steeper, where long steps are always rejected. So the step
+# size starts small, and grows as the chains approach the mode.
 FIRST_STEP = 0.1
-MOST_STEPS = 1000  # of a path; a target that needs more of them is not the one that `near` is near
+MOST_STEPS = 1000  # of a path; if more are needed, `near` is a poor approximation of the target
 
 
 @dataclass(frozen=True)
 class HMCRun:
-    """Draws of shape (chains, draws, dimension), the share accepted, and the step size."""
+    """Draws of shape (chains, draws, dimension), the acceptance rate, and the step size."""
 
     draws: Tensor
     accepted: float
@@ -67,17 +68,17 @@ def hmc(
     seed: int,
     acceptance: float = 0.8,
 ) -> HMCRun:
-    """Run `chains` side by side; what is dropped as warm-up also sets the step size.
+    """Run `chains` in parallel. The warm-up, which is discarded, also adapts the step size.
 
     Args:
-        target: the density; `near` must have its precision, which should be double.
-        near: a Gaussian like the target, as `laplace` gives: its covariance sets the scales, and
-            the chains start from it, with twice its spread.
-        chains: how many.
+        target: the density, in the dtype of `near`, which should be double.
+        near: a Gaussian approximation of the target, as from `laplace`. Its covariance sets the
+            scales, and the chains start from it, with twice its standard deviation.
+        chains: number of chains.
         warm_up: paths of each chain before the first draw.
-        draws: paths of each chain after that, each of which is a draw.
-        seed: of all randomness.
-        acceptance: share of paths to be accepted, by the choice of the step size.
+        draws: draws of each chain; each path gives one.
+        seed: seed of all randomness.
+        acceptance: target acceptance rate, for adapting the step size.
     """
     check_count("chains", chains, at_least=1)
     check_count("warm_up", warm_up, at_least=1)
@@ -102,7 +103,10 @@ def hmc(
         length = shortest + (longest - shortest) * float(torch.rand((), generator=generator))
         count = math.ceil(length / math.exp(log_step))
         if count > MOST_STEPS:
-            raise ValueError(f"steps of {math.exp(log_step):.1g} are refused: near is not near")
+            raise ValueError(
+                f"even steps of {math.exp(log_step):.1g} are rejected: near is a poor "
+                "approximation of the target"
+            )
         step = length / count
         momentum = noise()
         energy = potential + momentum.square().sum(-1) / 2

@@ -1,4 +1,4 @@
-"""Bayesian logistic regression: a posterior with data, one mode, and no closed form."""
+"""Bayesian logistic regression: a posterior with one mode and no closed form."""
 
 from torch import Tensor
 from torch.nn.functional import softplus

@@ -1,4 +1,4 @@
-"""Mixtures of Gaussians: many modes, each of known place and mass."""
+"""Mixtures of Gaussians: many modes of known position and mass."""
 
 import torch
 from torch import Tensor
@@ -68,7 +68,7 @@ class Mixture(Target):
 
     def _log_terms(self, points: Tensor) -> Tensor:
         """Log of each mode's part of the density, up to a constant, of shape (..., modes)."""
-        # |x - m|^2 less |x|^2, which all modes share, would lose precision far out: keep it whole.
+        # Expanding |x - m|^2 would lose precision far from 0.
         squares = (points[..., None, :] - self.means).square().sum(-1)
         return self._log_weights - squares / (2 * self.variance)
 

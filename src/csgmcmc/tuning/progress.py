@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from csgmcmc.progress import make_bar
+from csgmcmc.progress import Bar
 from csgmcmc.tuning.study import Trial
 
 
@@ -31,24 +31,24 @@ class SearchDisplay:
         self._trials, self._done, self._share = trials, len(done), 0.0
         complete = [trial.score for trial in done if trial.outcome == "complete"]
         self._best = max(complete, default=-math.inf)
-        self._bar = make_bar(self._console, width=20, shown=shown)
-        self._task = self._bar.add_task("tune", total=trials, completed=len(done), state="")
+        self._bar = Bar(
+            "tune", trials, done=len(done), shown=shown, width=20, console=self._console
+        )
 
     def __enter__(self) -> "SearchDisplay":
-        self._bar.start()
+        self._bar.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._bar.disable:  # rich 13 would print an empty line
-            self._bar.stop()
+        self._bar.__exit__()
 
     def say(self, words: str) -> None:
         """Print a line, above the bar where there is one."""
         self._console.print(words, highlight=False, markup=False, soft_wrap=True)
 
     def advance(self, share: float) -> None:
-        """Show the share of the trial's budget that is used; called at every step."""
-        if share - self._share >= 0.01:
+        """Say that so much of the trial's budget is used; called at every step."""
+        if self._bar.visible and share - self._share >= 0.01:
             self._share = share
             self._update()
 
@@ -57,21 +57,18 @@ class SearchDisplay:
         self._done, self._share = self._done + 1, 0.0
         if trial.outcome == "complete":
             self._best = max(self._best, trial.score)
-        self._update()
-        if self._bar.disable:
-            number = f"trial {trial.number} of {self._trials}"
-            self.say(f"{number}: {in_words(trial)}{self._best_so_far}")
+        if self._bar.visible:
+            self._update()
+            return
+        self.say(f"trial {trial.number} of {self._trials}: {in_words(trial)}{self._best_so_far}")
 
     @property
     def _best_so_far(self) -> str:
         return f", best {self._best:.4f}" if self._best > -math.inf else ""
 
     def _update(self) -> None:
-        self._bar.update(
-            self._task,
-            completed=self._done + self._share,
-            state=f"{self._done}/{self._trials} trials{self._best_so_far}",
-        )
+        state = f"{self._done}/{self._trials} trials{self._best_so_far}"
+        self._bar.update(self._done + self._share, state)
 
 
 def in_words(trial: Trial) -> str:

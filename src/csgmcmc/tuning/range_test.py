@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from csgmcmc.arguments import check_count, check_number
+from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.errors import DivergedError
 from csgmcmc.loaders import size_of
-from csgmcmc.losses import Loss
 from csgmcmc.randomness import preserved_random_state
 from csgmcmc.recipe import Recipe
 from csgmcmc.schedules import Ramp
@@ -107,7 +107,7 @@ def suggest_lr(
     trained = copy.deepcopy(model)
     if num_data is None:
         num_data = size_of(loader) if "prior" in recipe.sampler_options else 1.0
-    sampler = recipe.replace(lr=highest).make_sampler(
+    sampler = recipe.replace(lr=highest, temperature=0.0).make_sampler(
         [param for param in trained.parameters() if param.requires_grad], num_data=num_data
     )
     chain = Chain(

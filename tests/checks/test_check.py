@@ -11,10 +11,13 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, Posterior
+from csgmcmc.checks import Evaluation, check_draws
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.posterior import Gaussian
+from csgmcmc.posterior.evaluation import evaluate
 from csgmcmc.posterior.likelihoods import Categorical
-from tests.posterior.support import Table
+from tests.checks.support import Run, of_run
+from tests.posterior.support import Scale, Table
 
 POINTS, CLASSES = 2000, 4
 
@@ -22,7 +25,7 @@ POINTS, CLASSES = 2000, 4
 @pytest.fixture
 def quick(monkeypatch):
     """What chance allows, from fewer repetitions: where the answer is far from it."""
-    monkeypatch.setattr("csgmcmc.posterior.check.REPEATS", 20)
+    monkeypatch.setattr("csgmcmc.checks.check.REPEATS", 20)
 
 
 def posterior_of(tables, cycles, chains=None, **options):
@@ -50,7 +53,7 @@ def noisy(logits, draws, scale, seed=1):
     return [logits + scale * one for one in noise]
 
 
-def test_honest_forecasts_are_calibrated_and_sharpened_or_blunted_ones_are_not(capsys):
+def test_honest_forecasts_are_calibrated_and_sharpened_or_blunted_ones_are_not():
     logits, labels = truth()
     honest = posterior_of(noisy(logits, 6, 0.01), [0] * 3 + [1] * 3).check(loader_of(labels))
     assert honest.calibrated.holds
@@ -58,10 +61,10 @@ def test_honest_forecasts_are_calibrated_and_sharpened_or_blunted_ones_are_not(c
     sure = posterior_of(noisy(2 * logits, 6, 0.01), [0] * 6).check(loader_of(labels))
     assert sure.calibrated.holds is False
     assert "overconfident" in sure.calibrated.words
-    assert any("less sure" in advice for advice in sure.advice)
+    assert any("less confident" in advice for advice in sure.advice)
     modest = posterior_of(noisy(0.4 * logits, 6, 0.01), [0] * 6).check(loader_of(labels))
     assert "underconfident" in modest.calibrated.words
-    assert "calibrated  no: calibration error" in capsys.readouterr().out
+    assert "calibrated  no: calibration error" in str(modest)
 
 
 def test_honest_forecasts_are_seldom_called_dishonest():
@@ -74,7 +77,7 @@ def test_honest_forecasts_are_seldom_called_dishonest():
     assert failed < 5
 
 
-def test_draws_of_one_law_mix_and_cycles_of_their_own_do_not(quick):
+def test_draws_of_one_distribution_mix_and_cycles_that_differ_do_not(quick):
     logits, labels = truth()
     cycles = [0] * 20 + [1] * 20
     mixed = posterior_of(noisy(logits, 40, 0.3), cycles).check(loader_of(labels))
@@ -153,7 +156,7 @@ def checked(tiny, sampler_type, schedule, **options):
     sampler = sampler_type(model.parameters(), num_data=300, seed=0, **options)
     chain = Chain(model, cross_entropy, loader, sampler, schedule, progress=False)
     posterior = Posterior(model, chain.run())
-    return posterior.check(DataLoader(data, batch_size=100), chain=chain)
+    return posterior.check(DataLoader(data, batch_size=100), **of_run(chain))
 
 
 def test_a_sampler_samples_and_a_snapshot_ensemble_is_told_from_it(tiny, quick):
@@ -174,13 +177,13 @@ def test_a_sampler_samples_and_a_snapshot_ensemble_is_told_from_it(tiny, quick):
     assert "no noise was injected" in optimised.sampling.words
 
 
-def test_without_the_chain_it_is_not_known_whether_it_sampled(tiny):
+def test_without_the_run_it_is_not_known_whether_it_sampled():
     logits, labels = truth()
     found = posterior_of([logits, logits], [0, 1]).check(loader_of(labels))
     assert found.sampling.holds is None
-    assert "chain=" in found.sampling.words
+    assert "stepper=, loss= and data=" in found.sampling.words
     assert repr(found) == "Check(sampling=None, mixing=None, calibrated=True, better=False)"
-    assert str(found).splitlines()[0].startswith("sampling    unknown: give check the chain")
+    assert str(found).splitlines()[0].startswith("sampling    unknown: needs the run that made")
     assert np.isfinite([found.numbers["nll"], found.numbers["brier"]]).all()
 
 
@@ -281,7 +284,7 @@ def test_sure_and_right_but_not_as_sure_as_it_is_right():
     found = right.check(loader_of(torch.zeros(400, dtype=torch.long)))
     assert found.calibrated.holds is False
     assert "; underconfident" in found.calibrated.words
-    assert any("makes it surer" in advice for advice in found.advice)
+    assert any("makes it more confident" in advice for advice in found.advice)
     assert found.numbers["ece"] == pytest.approx(0.1, abs=1e-6)
     wrong = torch.zeros(400, dtype=torch.long)
     wrong[:80] = 1  # of 20%, where 10% would be honest
@@ -391,7 +394,7 @@ def judged(
     data=None,
     **options,
 ):
-    """A check of exact draws of a posterior at temperatures of its layers, in a chain's name."""
+    """A check of exact draws of a posterior at temperatures of its layers."""
     generator = torch.Generator().manual_seed(0)
     targets = 3 + torch.randn(50, sum(sizes), generator=generator)
     model, draws = Layers(sizes), MemoryDraws()
@@ -410,9 +413,9 @@ def judged(
         group["lr"] = lr
     sampler = sampler_type(groups, **options)
     schedule = Constant(20) if schedule is None else schedule
-    chain = Chain(model, half_square, data, sampler, schedule, progress=False)
-    held_out = DataLoader(pairs, 50)
-    return Posterior(model, draws, likelihood=Gaussian(1.0)).check(held_out, chain=chain), targets
+    run = Run(model, half_square, data, sampler, schedule)
+    posterior = Posterior(model, draws, likelihood=Gaussian(1.0))
+    return posterior.check(DataLoader(pairs, 50), **of_run(run)), targets
 
 
 def test_a_temperature_alone_may_be_wrong():
@@ -520,11 +523,97 @@ def test_what_did_not_sample_is_told_from_what_cannot_be_known():
         assert found.parameters == {}
     spent, _ = judged(data=iter(()))
     assert spent.sampling.holds is None
-    assert "used up" in spent.sampling.words
+    assert "exhausted" in spent.sampling.words
     assert "noise_ratio" not in spent.numbers
 
 
-def test_a_chain_that_is_none_is_refused():
+def test_a_run_without_its_data_is_known_to_optimise_but_not_to_sample():
     logits, labels = truth()
-    with pytest.raises(ValueError, match="chain must be a Chain, got 'cifar'"):
-        posterior_of([logits], [0]).check(loader_of(labels), chain="cifar")  # pyright: ignore[reportArgumentType]
+    posterior = posterior_of([logits], [0])
+    for temperature, holds, words in ((1.0, None, "loss= and data="), (0.0, False, "no noise")):
+        model = Table(logits)
+        sampler = SGLD(model.parameters(), 0.1, num_data=10, temperature=temperature)
+        run = Run(model, cross_entropy, None, sampler, Constant(9))
+        for loss in (None, cross_entropy):
+            found = posterior.check(loader_of(labels), stepper=run, loss=loss)
+            assert found.sampling.holds is holds
+            assert words in found.sampling.words
+
+
+def test_what_is_no_stepper_is_rejected():
+    logits, labels = truth()
+    posterior = posterior_of([logits], [0])
+    with pytest.raises(ValueError, match=r"stepper must be a Stepper, .* got 'cifar'"):
+        posterior.check(loader_of(labels), stepper="cifar")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="give its stepper too"):
+        posterior.check(loader_of(labels), loss=cross_entropy, data=loader_of(labels))
+
+
+# One pass
+
+
+@pytest.mark.parametrize("vectorize", [True, False])
+@pytest.mark.parametrize("kind", ["classes", "regression"])
+def test_every_draw_sees_every_batch_once(kind, vectorize):
+    seen = []
+    draws = MemoryDraws()
+    for step in range(3):
+        draws.append(Scale(), step=step)
+    targets = torch.arange(7) % 3
+    likelihood: Any = "categorical"
+    if kind == "regression":
+        targets, likelihood = torch.randn(7, 3), Gaussian(1.0)
+    batches = list(zip(torch.randn(7, 3).split(3), targets.split(3), strict=True))
+    posterior = Posterior(
+        Scale(lambda outputs: seen.append(len(outputs))),
+        draws,
+        likelihood=likelihood,
+        vectorize=vectorize,
+    )
+    posterior.check(batches)
+    assert sorted(seen) == sorted([3, 3, 1] * (1 if vectorize else 3))
+
+
+def test_the_numbers_are_those_of_predictions_and_scores():
+    logits, labels = truth()
+    posterior = posterior_of(noisy(logits, 6, 0.3), [0] * 3 + [1] * 3, weights=[1, 2, 0, 1, 1, 1])
+    found = evaluate(posterior, loader_of(labels))
+    predictive: Any = posterior.predict_loader(loader_of(labels), members=True)
+    np.testing.assert_array_equal(found.probs, predictive.probs_numpy())
+    np.testing.assert_array_equal(found.member_probs, predictive.member_probs_numpy())
+    np.testing.assert_array_equal(found.labels, labels)
+    np.testing.assert_array_equal(found.log_scores, posterior.log_scores(loader_of(labels)))
+    np.testing.assert_array_equal(found.weights, posterior.weights)
+    assert found.cycles.tolist() == [0, 0, 0, 1, 1, 1]
+    assert found.chain_ids.tolist() == [0] * 6
+    assert found.means is None
+
+
+def test_an_evaluation_may_be_made_by_hand(quick):
+    """Plain arrays: of three draws that are right about half of the points each."""
+    labels = np.arange(200) % 2
+    probs = np.full((200, 2), 0.5)
+    found = check_draws(
+        Evaluation(
+            weights=np.full(3, 1 / 3),
+            chain_ids=np.zeros(3, dtype=np.int64),
+            cycles=np.arange(3),
+            log_scores=np.full((3, 200), math.log(0.5)),
+            probs=probs,
+            member_probs=np.stack([probs] * 3),
+            labels=labels,
+        )
+    )
+    assert found.numbers["nll"] == pytest.approx(math.log(2))
+    assert found.calibrated.holds
+    assert found.better.holds is False
+    nothing = Evaluation(np.ones(1), np.zeros(1, int), np.zeros(1, int), np.zeros((1, 3)))
+    with pytest.raises(ValueError, match="probs, member_probs and labels, or means and ranks"):
+        check_draws(nothing)
+
+
+@pytest.mark.parametrize("show", [True, False])
+def test_it_prints_only_if_asked(show, capsys):
+    logits, labels = truth()
+    found = posterior_of([logits], [0]).check(loader_of(labels), show=show)
+    assert capsys.readouterr().out == (f"{found}\n" if show else "")

@@ -1,4 +1,4 @@
-"""Every sampler, discovered, is held to the law that it declares."""
+"""Every discovered sampler has the stationary distribution that it declares."""
 
 from typing import Any
 
@@ -7,27 +7,29 @@ import torch
 from scipy import stats
 
 from csgmcmc import PSGLD, SGHMC, SGLD, SGNHT, Sampler
-from csgmcmc.samplers import discover
 from csgmcmc.targets import LogisticRegression
+from tests.samplers.registry import REGISTRY, every_sampler
 from tests.support import (
     HESSIAN,
     MODE,
     SIGMAS,
-    assert_law,
+    assert_moments,
     eigen_covariance,
     make,
     run_on_quadratic,
 )
 
-every_sampler = pytest.mark.parametrize("sampler", discover().values(), ids=discover())
-
 # Far enough for the slowest direction to forget its start, with large steps.
 STEPS, CHAINS = 600, 20_000
 
 
+def tolerance_of(sampler: type[Sampler]) -> float:
+    return REGISTRY[sampler.__name__].tolerance
+
+
 def declared_settings(sampler: type[Sampler]) -> dict[str, Any]:
-    """Large steps where the discrete law is known; small ones, and more, where the limit is."""
-    if sampler.law_tolerance == 0:
+    """Large steps where the discrete distribution is known; more and smaller ones elsewhere."""
+    if sampler.exact_stationary_variance:
         return {"lr": 0.3, "num_data": 4.0, "steps": STEPS, "chains": CHAINS}
     return {"lr": 0.02, "num_data": 4.0, "steps": 3000, "chains": 5000}
 
@@ -43,7 +45,7 @@ def test_stationary_mean_and_covariance_are_the_declared_ones(sampler, temperatu
     run = {**declared_settings(sampler), "temperature": temperature}
     points = run_on_quadratic(sampler, **run)
     covariance = eigen_covariance(lambda c: declared_variance(sampler, c, run))
-    assert_law(points, covariance, sampler.law_tolerance)
+    assert_moments(points, covariance, tolerance_of(sampler))
 
 
 @every_sampler
@@ -54,7 +56,7 @@ def test_twice_the_data_is_half_the_variance(sampler):
     twice = run_on_quadratic(sampler, **{**run, "num_data": 2 * run["num_data"]})
     ratio = twice.var(0) / once.var(0)
     standard_error = 0.5 * (4 / run["chains"]) ** 0.5
-    assert (ratio - 0.5).abs().max() < SIGMAS * standard_error + 0.5 * sampler.law_tolerance
+    assert (ratio - 0.5).abs().max() < SIGMAS * standard_error + 0.5 * tolerance_of(sampler)
 
 
 @every_sampler
@@ -67,7 +69,7 @@ def test_weight_decay_is_a_gaussian_prior_of_precision_n_times_it(sampler):
         points.grad = torch.zeros_like(points)
         chain.step()
     expected = declared_variance(sampler, 1.0, run)
-    allowed = SIGMAS * (2 / run["chains"]) ** 0.5 + sampler.law_tolerance
+    allowed = SIGMAS * (2 / run["chains"]) ** 0.5 + tolerance_of(sampler)
     assert abs(float(points.var()) / expected - 1) < allowed
 
 
@@ -84,13 +86,15 @@ def test_injected_noise_has_the_declared_variance(sampler):
 
 
 @pytest.mark.parametrize(
-    ("momentum", "noise_estimate", "lr"), [(0.9, 0.0, 0.1), (0.5, 0.2, 0.3), (0.0, 0.5, 0.05)]
+    ("momentum", "gamma", "lr"), [(0.9, 0.0, 0.1), (0.5, 0.2, 0.3), (0.0, 0.5, 0.05)]
 )
-def test_the_known_noise_of_sghmc(momentum, noise_estimate, lr):
+def test_the_known_noise_of_sghmc(momentum, gamma, lr):
     """The docstring's formula, written out again."""
-    chain = make(SGHMC, [torch.zeros(1)], lr=lr, momentum=momentum, noise_estimate=noise_estimate)
+    gradient_variance = 2 * gamma / (lr * 10)
+    options = {"lr": lr, "momentum": momentum, "gradient_variance": gradient_variance}
+    chain = make(SGHMC, [torch.zeros(1)], **options)
     variance = chain.injected_variance(chain.param_groups[0], torch.zeros(1))
-    assert variance == pytest.approx(2 * (1 - momentum - noise_estimate) * lr / 10)
+    assert variance == pytest.approx(2 * (1 - momentum - gamma) * lr / 10)
 
 
 def test_the_known_noise_of_psgld():
@@ -112,16 +116,16 @@ def test_the_known_noise_of_sgnht():
     assert float(param.var()) == pytest.approx(expected, rel=SIGMAS * (2 / len(param)) ** 0.5)
 
 
-def test_thermostat_with_strong_friction_has_the_right_law():
+def test_thermostat_with_strong_friction_has_the_right_variance():
     """Where the discrete factor 1 - xi / 2 is worth 25%."""
     settings = {"lr": 0.02, "num_data": 4.0, "momentum": 0.5}
     points = run_on_quadratic(SGNHT, steps=3000, chains=10_000, **settings)
     posterior = torch.linalg.inv(HESSIAN) / settings["num_data"]
-    assert_law(points, posterior, SGNHT.law_tolerance)
+    assert_moments(points, posterior, tolerance_of(SGNHT))
 
 
 @pytest.mark.parametrize("sampler", [SGLD, SGHMC])
-def test_no_law_past_the_limit_of_stability(sampler):
+def test_infinite_variance_past_the_limit_of_stability(sampler):
     assert sampler.stationary_variance(1.0, lr=5.0, num_data=10.0) == float("inf")
 
 
@@ -132,73 +136,74 @@ def test_the_known_noise_of_sgld(lr, temperature):
     assert variance == pytest.approx(2 * lr * temperature / 10)
 
 
-def test_noise_estimate_corrects_minibatch_noise():
-    """With gamma = lr * N * V / (2 * T) the law is as if the gradients were exact."""
-    gradient_variance, temperature = 0.5, 0.8
-    settings = {"lr": 0.1, "num_data": 4.0, "temperature": temperature, "momentum": 0.7}
-    gamma = settings["lr"] * settings["num_data"] * gradient_variance / (2 * temperature)
+def test_gradient_variance_corrects_minibatch_noise():
+    """With gamma = lr * N * V / (2 * T) the variance is as if the gradients were exact."""
+    minibatch_variance = 0.5
+    settings = {"lr": 0.1, "num_data": 4.0, "temperature": 0.8, "momentum": 0.7}
 
-    def run(noise_estimate):
+    def run(gradient_variance):
         return run_on_quadratic(
             SGHMC,
             steps=STEPS,
             chains=CHAINS,
+            minibatch_variance=minibatch_variance,
             gradient_variance=gradient_variance,
-            noise_estimate=noise_estimate,
             **settings,
         )
 
-    exact = eigen_covariance(lambda c: SGHMC.stationary_variance(c, **settings))
-    assert_law(run(gamma), exact)
-    too_hot = eigen_covariance(
-        lambda c: SGHMC.stationary_variance(c, gradient_variance=gradient_variance, **settings)
-    )
-    assert_law(run(0.0), too_hot)
-    assert (too_hot.diagonal() > 1.3 * exact.diagonal()).all()
+    def exact(**variances):
+        return eigen_covariance(lambda c: SGHMC.stationary_variance(c, **settings, **variances))
+
+    both = {"gradient_variance": minibatch_variance, "minibatch_variance": minibatch_variance}
+    torch.testing.assert_close(exact(**both), exact())
+    assert_moments(run(minibatch_variance), exact())
+    too_hot = exact(minibatch_variance=minibatch_variance)
+    assert_moments(run(0.0), too_hot)
+    assert (too_hot.diagonal() > 1.3 * exact().diagonal()).all()
 
 
 @pytest.mark.parametrize(("lr_share", "temperature"), [(1.0, 1.0), (0.3, 1.0), (0.5, 0.6)])
-def test_noise_estimate_follows_the_schedule(lr_share, temperature):
+def test_the_correction_follows_the_schedule(lr_share, temperature):
     """What is taken off is the minibatch noise lr^2 * V, at any lr and temperature."""
     lr, num_data, gradient_variance, momentum = 0.1, 10.0, 0.4, 0.5
-    gamma = lr * num_data * gradient_variance / 2
-    chain = make(SGHMC, [torch.zeros(1)], momentum=momentum, noise_estimate=gamma)
+    options = {"momentum": momentum, "gradient_variance": gradient_variance}
+    chain = make(SGHMC, [torch.zeros(1)], **options)
     group = chain.param_groups[0]
     group["lr"], group["temperature"] = lr * lr_share, temperature
     whole = 2 * (1 - momentum) * group["lr"] * temperature / num_data
     expected = whole - group["lr"] ** 2 * gradient_variance
     assert chain.injected_variance(group, torch.zeros(1)) == pytest.approx(expected)
-    group["temperature"] = 0.01  # less heat asked for than the minibatches bring: none is added
+    assert group["gradient_variance"] == gradient_variance
+    group["temperature"] = 0.01  # minibatch noise is more than all of the noise: none is injected
     assert chain.injected_variance(group, torch.zeros(1)) == 0
 
 
-def test_sgld_with_minibatch_noise_has_the_law_it_says():
+def test_sgld_with_minibatch_noise_has_its_declared_variance():
     settings = {"lr": 0.2, "num_data": 4.0}
-    points = run_on_quadratic(SGLD, steps=300, chains=CHAINS, gradient_variance=1.0, **settings)
+    points = run_on_quadratic(SGLD, steps=300, chains=CHAINS, minibatch_variance=1.0, **settings)
     covariance = eigen_covariance(
-        lambda c: SGLD.stationary_variance(c, gradient_variance=1.0, **settings)
+        lambda c: SGLD.stationary_variance(c, minibatch_variance=1.0, **settings)
     )
-    assert_law(points, covariance)
+    assert_moments(points, covariance)
 
 
-def test_thermostat_finds_the_minibatch_noise():
-    """SGNHT is not told the gradient noise, and comes out at the posterior all the same."""
+def test_thermostat_adapts_to_minibatch_noise():
+    """SGNHT is not told the minibatch noise, and samples the posterior nevertheless."""
     settings = {"lr": 0.02, "num_data": 4.0}
-    points = run_on_quadratic(SGNHT, steps=1500, chains=CHAINS, gradient_variance=2.0, **settings)
+    points = run_on_quadratic(SGNHT, steps=1500, chains=CHAINS, minibatch_variance=2.0, **settings)
     exact = eigen_covariance(lambda c: SGNHT.stationary_variance(c, **settings))
-    assert_law(points, exact, tolerance=2 * SGNHT.law_tolerance)
-    untold = eigen_covariance(
-        lambda c: SGHMC.stationary_variance(c, gradient_variance=2.0, **settings)
+    assert_moments(points, exact, tolerance=2 * tolerance_of(SGNHT))
+    uncorrected = eigen_covariance(
+        lambda c: SGHMC.stationary_variance(c, minibatch_variance=2.0, **settings)
     )
-    assert (untold.diagonal() > 1.5 * exact.diagonal()).all()
+    assert (uncorrected.diagonal() > 1.5 * exact.diagonal()).all()
 
 
-@pytest.mark.parametrize("foreach", [False, True])
-def test_frozen_preconditioner_leaves_nothing_out(foreach):
-    """adapt="cold": G stands still while sampling, so the law solves a Lyapunov equation."""
+def test_frozen_preconditioner_is_exact():
+    """adapt="cold": G is fixed while sampling, so the covariance solves a Lyapunov equation."""
     lr, num_data, eps, alpha = 0.1, 4.0, 0.1, 0.9
     points = MODE + torch.zeros(CHAINS, 2, dtype=torch.float64)
-    options: Any = {"eps": eps, "alpha": alpha, "adapt": "cold", "foreach": foreach, "seed": 4}
+    options: Any = {"eps": eps, "alpha": alpha, "adapt": "cold", "seed": 4}
     chain = PSGLD([points], lr, num_data=num_data, temperature=0, **options)
     learned = torch.tensor([0.7, 1.6], dtype=torch.float64)
     for _ in range(300):  # exploration: the average settles at the squared gradient
@@ -219,11 +224,11 @@ def test_frozen_preconditioner_leaves_nothing_out(foreach):
     covariance = added.clone()
     for _ in range(2000):
         covariance = contraction @ covariance @ contraction.T + added
-    assert_law(points, covariance)
+    assert_moments(points, covariance)
 
 
-def test_frozen_preconditioner_begins_with_the_first_gradient():
-    """Asked about before the first step, or late in the run, whatever else is in the group."""
+def test_frozen_preconditioner_starts_from_the_first_gradient():
+    """Whether the first gradient comes early or late, whatever else is in the group."""
     early, late = torch.zeros(1), torch.zeros(1)
     chain = make(PSGLD, [early, late], adapt="cold", alpha=0.9)
     chain.injected_variance(chain.param_groups[0], early)
@@ -235,8 +240,8 @@ def test_frozen_preconditioner_begins_with_the_first_gradient():
     assert float(chain.state[late]["square_average"]) == pytest.approx(0.1 * 9)
 
 
-def test_adapting_preconditioner_widens_the_law():
-    """What leaving Gamma out costs, as the module's docstring says: too wide, never too narrow."""
+def test_adapting_preconditioner_is_too_wide():
+    """The error of leaving Gamma out, as in the module's docstring: too wide, never too narrow."""
     settings = {"lr": 0.02, "num_data": 4.0, "alpha": 0.9}
     points = run_on_quadratic(PSGLD, steps=3000, chains=5000, **settings)
     posterior = torch.linalg.inv(HESSIAN) / settings["num_data"]

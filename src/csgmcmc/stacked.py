@@ -111,6 +111,14 @@ def stack(
     return Stack(models, separate_batches=separate_batches)
 
 
+def gradient_norms(model: nn.Module, gradients: Sequence[Tensor]) -> Tensor:
+    """The norm of the gradients of `model`: one number, or one for each chain of a stack."""
+    if not isinstance(model, Stack):
+        return nn.utils.get_total_norm(gradients)
+    squares = [gradient.reshape(model.chains, -1).square().sum(1) for gradient in gradients]
+    return torch.stack(squares).sum(0).sqrt()
+
+
 def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:
     """Replace each tensor of `target` by those of all `models`, stacked. Ties are kept."""
     for kind in ("_parameters", "_buffers"):

@@ -13,10 +13,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
 from csgmcmc import PSGLD, SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, Posterior
+from csgmcmc.checks import Watch
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.errors import DivergedError, SamplingWarning
 from csgmcmc.targets.density import Density
 from csgmcmc.targets.gaussian import GaussianTarget
+from tests.checks.support import Run, of_run
 from tests.support import same_bits
 from tests.test_cost import Count
 
@@ -66,7 +68,7 @@ def test_noise_that_is_lost_in_the_minibatches_is_told_once_as_the_check_would(s
     assert "temperature 1e-05" in words
     (said,) = re.findall(r"injected noise is (\S+) times", words)
     posterior = Posterior(chain.model, chain.draws)
-    found = posterior.check(DataLoader(noisy_data(), 100), chain=chain)
+    found = posterior.check(DataLoader(noisy_data(), 100), **of_run(chain))
     assert 1 / 2 < float(said) / found.numbers["noise_ratio"] < 2
 
 
@@ -166,7 +168,7 @@ def test_a_sharded_model_is_watched():
     assert "the injected noise is" in words
 
 
-def test_a_place_that_does_not_write_is_silent():
+def test_a_replica_that_does_not_write_is_silent():
     """Of the replicas of a chain, one speaks."""
     chain = make_chain(temperature=1e-5)
     chain.stepper.layout = ProcessLayout(replica_id=1, replicas=2)  # after it was made: it is alone
@@ -268,8 +270,8 @@ def test_an_easy_first_batch_is_no_measure():
     assert "and was 0.1 at the first step" in words
 
 
-def test_a_run_that_goes_on_is_compared_with_its_first_step(tmp_path):
-    """Not with that at which it went on: there the loss has come down, and rises in each cycle."""
+def test_a_resumed_run_is_compared_with_its_first_step(tmp_path):
+    """Not with that at which it resumed: there the loss is lower, and it rises in each cycle."""
 
     def chain(**options) -> Chain:
         losses = [6.9, *49 * [1.0], *50 * [3.5], *20 * [1.0]]
@@ -285,7 +287,8 @@ def test_a_run_that_goes_on_is_compared_with_its_first_step(tmp_path):
     resumed = chain()
     with warnings.catch_warnings(action="error"):
         resumed.run(resume=True)
-    assert resumed.start_loss == pytest.approx(6.9)
+    saved = torch.load(tmp_path / "checkpoints" / "0000.pt", weights_only=True)
+    assert saved["watch"] == {"start_loss": pytest.approx(6.9)}
 
 
 def test_losses_below_zero_are_compared_too():
@@ -293,3 +296,45 @@ def test_losses_below_zero_are_compared_too():
     assert warned(losses_as_given([-5.0] + 60 * [-1.0], cycles=1)) == []
     (words,) = warned(losses_as_given([-5.0] + 60 * [9.0], cycles=1))
     assert "and was -5 at the first step" in words
+
+
+# Loops written by hand
+
+
+def run_of_losses(losses: list[float], **options) -> Run:
+    """A run without steps, whose losses are given to the watch one by one."""
+    model = nn.Linear(1, 1)
+    sampler = SGLD(model.parameters(), 0.1, num_data=1000, temperature=0.0)
+    return Run(model, mse_loss, [], sampler, Constant(len(losses), draws=1), **options)
+
+
+def watch_losses(watch: Watch, run: Run, losses: list[float], first: int = 0) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step, loss in enumerate(losses, start=first):
+            watch.look(run.schedule(step), loss)
+    assert all(each.filename == __file__ for each in caught)
+    return [str(each.message) for each in caught]
+
+
+def test_a_loop_of_ones_own_may_be_watched():
+    losses = [1.0] + 60 * [9.0]
+    run = run_of_losses(losses, chain_id=3)
+    before = dict(vars(run))
+    (words,) = watch_losses(Watch(run), run, losses)
+    assert words.startswith("chain 3: the loss is 9 at step 22")
+    assert vars(run) == before
+
+
+def test_the_state_of_a_watch_is_the_loss_of_the_first_step():
+    losses = [6.9, *30 * [1.0], *30 * [3.5]]
+    run = run_of_losses(losses)
+    first = Watch(run)
+    assert first.state_dict() == {"start_loss": None}
+    assert watch_losses(first, run, losses[:31]) == []
+    assert first.state_dict() == {"start_loss": 6.9}
+    resumed = Watch(run)
+    resumed.load_state_dict(first.state_dict())
+    assert watch_losses(resumed, run, losses[31:], first=31) == []
+    forgetful = Watch(run)
+    assert watch_losses(forgetful, run, [1.0, *losses[32:]], first=31)  # had it begun there

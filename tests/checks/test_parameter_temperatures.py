@@ -1,4 +1,4 @@
-"""Temperatures and noise of a chain whose law is known exactly."""
+"""Temperatures and noise of a chain whose stationary distribution is known exactly."""
 
 import copy
 import gc
@@ -26,12 +26,10 @@ from csgmcmc import (
     Tick,
     stack,
 )
+from csgmcmc.checks import kinetic_temperatures
+from csgmcmc.checks.run import sampling_temperature
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.posterior.thermometer import (
-    kinetic_temperatures,
-    parameter_reports,
-    sampling_temperature,
-)
+from tests.checks.support import Run, reports
 from tests.posterior.support import randomise
 from tests.support import SIGMAS
 
@@ -78,9 +76,9 @@ def run(sampler_type, batch_size=NUM_DATA // 2, steps=3000, **options):
 @pytest.mark.parametrize("sampler_type", [SGLD, SGHMC])
 def test_temperatures_of_a_chain_are_those_asked_for_plus_the_minibatch_noise(sampler_type):
     chain, draws = run(sampler_type, temperature=2.0)
-    reports = parameter_reports(chain.model, list(draws), chain)
-    assert reports.keys() == {"first", "second"}
-    for report in reports.values():
+    found = reports(chain.model, list(draws), chain)
+    assert found.keys() == {"first", "second"}
+    for report in found.values():
         assert report.size == SIZE
         # Half batches of 50 without replacement: the variance of their means over passes is
         # (1 / 25) * (1 - 25 / 50) / (1 - 1 / 50), that of two halves of one pass sums to twice it.
@@ -99,7 +97,7 @@ def test_a_chain_that_is_hotter_than_it_says_is_found_out():
     chain, draws = run(SGLD, temperature=3.0)
     for group in chain.sampler.param_groups:
         group["initial_temperature"] = 1.0
-    for report in parameter_reports(chain.model, list(draws), chain).values():
+    for report in reports(chain.model, list(draws), chain).values():
         assert report.temperature is not None
         assert report.temperature.verdict == "too hot"
         assert report.temperature.value == pytest.approx(3.0, rel=0.2)
@@ -138,8 +136,8 @@ def test_cold_draws_of_a_short_sampling_stage_are_too_cold():
     sampler = SGLD(model.parameters(), 0.01, num_data=NUM_DATA, temperature=1.0, seed=0)
     schedule = Cyclical(400, cycles=4, exploration=0.95, draws_per_cycle=3)
     chain = Chain(model, half_square, make_loader(25), sampler, schedule, progress=False)
-    reports = parameter_reports(model, list(chain.run()), chain)
-    verdicts = {report.temperature.verdict for report in reports.values() if report.temperature}
+    found = reports(model, list(chain.run()), chain)
+    verdicts = {report.temperature.verdict for report in found.values() if report.temperature}
     assert verdicts == {"too cold"}
 
 
@@ -148,9 +146,9 @@ def test_stacks_and_other_samplers():
         sampler = SGLD(model.parameters(), 0.05, num_data=NUM_DATA, seed=0)
         schedule = Constant(20, every=5)
         chain = Chain(model, half_square, make_loader(10), sampler, schedule, progress=False)
-        reports = parameter_reports(Means(), list(chain.run()), chain)
-        assert reports.keys() == {"first", "second"}
-        return reports["first"].noise
+        found = reports(Means(), list(chain.run()), chain)
+        assert found.keys() == {"first", "second"}
+        return found["first"].noise
 
     single = noise_of(Means())
     shared, dealt = stack(Means, chains=2), stack(Means, chains=2, separate_batches=True)
@@ -159,7 +157,7 @@ def test_stacks_and_other_samplers():
     assert noise_of(dealt).minibatch == pytest.approx(2 * single.minibatch, rel=0.05)
 
     other, draws = run(PSGLD, lr=0.001, steps=120)
-    assert parameter_reports(other.model, list(draws), other)["first"].noise.injected > 0
+    assert reports(other.model, list(draws), other)["first"].noise.injected > 0
 
 
 def test_what_cannot_be_measured_is_said():
@@ -173,14 +171,14 @@ def test_what_cannot_be_measured_is_said():
         progress=False,
     )
     with pytest.raises(ValueError, match="SGD injects no noise"):
-        parameter_reports(model, list(chain.run()), chain)
+        reports(model, list(chain.run()), chain)
 
 
 def test_measuring_changes_neither_the_model_nor_the_random_state():
     chain, draws = run(SGLD, steps=24)
     before = [param.clone() for param in chain.model.parameters()]
     state = torch.random.get_rng_state()
-    parameter_reports(chain.model, list(draws), chain)
+    reports(chain.model, list(draws), chain)
     assert torch.equal(state, torch.random.get_rng_state())
     pairs = zip(before, chain.model.parameters(), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
@@ -219,13 +217,13 @@ def ticks_of(cycles: list[int]) -> list[Tick]:
     return [Tick(step, c, "sample", 1.0, 1.0, collect=True) for step, c in enumerate(cycles)]
 
 
-def chain_of(data, sampler_type: type = SGLD, schedule=None, model=None, **options):
-    """A chain that has not run, to be asked about draws that are known."""
+def run_of(data, sampler_type: type = SGLD, schedule=None, model=None, **options):
+    """A run that has taken no step, to be asked about draws that are known."""
     model = Means() if model is None else model
     options = {"lr": 0.05, "num_data": NUM_DATA, "seed": 0, **options}
     sampler = sampler_type(model.parameters(), **options)
     schedule = Constant(100) if schedule is None else schedule
-    return Chain(model, half_square, data, sampler, schedule, progress=False)
+    return Run(model, half_square, data, sampler, schedule)
 
 
 def matrix(draws, name="first") -> Tensor:
@@ -250,8 +248,8 @@ def test_exact_draws_of_a_posterior_far_from_0_have_its_temperature(cycles):
     draws = posterior_draws(targets, ticks_of(cycles), temperature=2.0)
     order = torch.Generator().manual_seed(1)
     data = DataLoader(TensorDataset(torch.zeros(80, 1), targets), 2, shuffle=True, generator=order)
-    chain = chain_of(data, num_data=80, temperature=2.0, lr=1e-4)
-    for report in parameter_reports(chain.model, list(draws), chain).values():
+    run = run_of(data, num_data=80, temperature=2.0, lr=1e-4)
+    for report in reports(run.model, list(draws), run).values():
         found: Any = report.temperature
         assert found.low < 2.0 < found.high
         # A draw's own is 2 * chi-square of 200 weights and the origin's error; counted from 0 the
@@ -264,8 +262,8 @@ def test_exact_draws_of_a_posterior_far_from_0_have_its_temperature(cycles):
 def test_weights_are_counted_from_the_mean_of_the_other_cycles_or_other_draws(cycles):
     targets = targets_around(5.0)
     draws = posterior_draws(targets, ticks_of(cycles))
-    chain = chain_of(in_order(targets, 10))
-    found: Any = parameter_reports(chain.model, list(draws), chain)["first"].temperature
+    run = run_of(in_order(targets, 10))
+    found: Any = reports(run.model, list(draws), run)["first"].temperature
     weights, centre = matrix(draws), targets.double().mean(0)[:SIZE]
     products = []
     for i in range(3):
@@ -286,18 +284,18 @@ def test_cycles_of_two_chains_are_two_cycles():
     for number, draw in enumerate(one):
         both.append(draw.tensors(), step=0, chain_id=number)
         both.append(draw.tensors(), step=1, chain_id=number)
-    chain = chain_of(in_order(targets, 10))
-    apart: Any = parameter_reports(chain.model, list(both), chain)["first"].temperature
-    alone: Any = parameter_reports(chain.model, list(one), chain)["first"].temperature
-    assert apart.value == pytest.approx(alone.value, rel=1e-4)  # from the other chain's only
+    run = run_of(in_order(targets, 10))
+    apart: Any = reports(run.model, list(both), run)["first"].temperature
+    alone: Any = reports(run.model, list(one), run)["first"].temperature
+    assert apart.value == pytest.approx(alone.value, rel=1e-4)  # from the other run's only
 
 
 def test_the_gradient_of_a_short_epoch_is_exact():
     """32 batches are all of it: no variance is taken out of the square."""
     targets = targets_around(5.0, 64)
     draws = posterior_draws(targets, ticks_of([0, 0, 0]))
-    chain = chain_of(in_order(targets, 2), num_data=64, lr=0.5)
-    report = parameter_reports(chain.model, list(draws), chain)["first"]
+    run = run_of(in_order(targets, 2), num_data=64, lr=0.5)
+    report = reports(run.model, list(draws), run)["first"]
     exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
     assert squared_gradient(report, 1.0, 0.5, 64) == pytest.approx(exact, rel=1e-4)
     variance = batch_variance(targets, 2).mean().item()
@@ -319,8 +317,8 @@ class Fresh:
 def squares_of_a_long_epoch(data, targets):
     """The squared gradient as measured at 12 draws, the exact one, and SIGMAS standard errors."""
     draws = posterior_draws(targets, ticks_of([0] * 12))
-    chain = chain_of(data, num_data=80, lr=0.5)
-    report = parameter_reports(chain.model, list(draws), chain)["first"]
+    run = run_of(data, num_data=80, lr=0.5)
+    report = reports(run.model, list(draws), run)["first"]
     exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
     excess = 1 / 2 / 32  # variance of the mean of 32 batches of 2: (g + e)^2 - excess
     error = ((4 * exact * excess + 2 * excess**2) / (12 * SIZE)) ** 0.5
@@ -353,8 +351,8 @@ def test_priors_enter_the_gradient():
         ({"prior": prior}, lambda weights: (weights - 1.0) / 0.25 / NUM_DATA),
     ]
     for options, drift in cases:
-        chain = chain_of(in_order(targets, 10), **options)
-        found: Any = parameter_reports(chain.model, list(draws), chain)["first"].temperature
+        run = run_of(in_order(targets, 10), **options)
+        found: Any = reports(run.model, list(draws), run)["first"].temperature
         centre = targets.double().mean(0)[:SIZE]
         products = [
             ((one - other) * (one - centre + drift(one))).mean().item()
@@ -368,8 +366,8 @@ def test_noise_of_a_cyclical_schedule_is_that_of_its_sampling_steps():
     schedule = Cyclical(40, cycles=2, exploration=0.4, draws_per_cycle=3)
     ticks = [schedule(step) for step in range(40) if schedule(step).collect]
     draws = posterior_draws(targets, ticks)
-    chain = chain_of(in_order(targets, 10), schedule=schedule, lr=0.2, temperature=0.5)
-    report = parameter_reports(chain.model, list(draws), chain)["first"]
+    run = run_of(in_order(targets, 10), schedule=schedule, lr=0.2, temperature=0.5)
+    report = reports(run.model, list(draws), run)["first"]
     lrs = 0.1 * (np.cos(np.pi * np.arange(8, 20) / 20) + 1)  # of each cycle's last 12 steps
     assert report.noise.injected == pytest.approx(2 * lrs.mean() * 0.5 / NUM_DATA)
     variance = batch_variance(targets, 10).mean().item()
@@ -384,39 +382,49 @@ def test_a_schedule_scales_lr_and_temperature():
     targets = targets_around(5.0)
     draws = posterior_draws(targets, ticks_of([0, 0]))
     schedule = Constant(10, lr_scale=0.5, temperature_scale=0.25)
-    chain = chain_of(in_order(targets, 10), schedule=schedule, temperature=2.0)
-    report = parameter_reports(chain.model, list(draws), chain)["first"]
+    run = run_of(in_order(targets, 10), schedule=schedule, temperature=2.0)
+    report = reports(run.model, list(draws), run)["first"]
     assert report.noise.injected == pytest.approx(2 * 0.025 * 0.5 / NUM_DATA)
     exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
     assert squared_gradient(report, 0.5, 0.025, NUM_DATA) == pytest.approx(exact, rel=1e-3)
 
 
-def test_a_step_of_many_batches_has_less_noise_and_a_dealt_one_more():
+def test_a_step_of_many_batches_has_less_noise_and_one_of_a_part_more():
     targets = targets_around(5.0)
     draws = list(posterior_draws(targets, ticks_of([0, 0])))
     variance = 0.05**2 * batch_variance(targets, 10).mean().item()
 
-    def minibatch(**changes):
-        chain = chain_of(in_order(targets, 10), model=changes.pop("model", None))
-        for name, value in changes.items():
-            setattr(chain, name, value)
-        reports = parameter_reports(Means(), draws, chain)
-        assert {name: report.size for name, report in reports.items()} == {
+    def minibatch(batches_per_step: float, model: nn.Module | None = None) -> float:
+        run = run_of(in_order(targets, 10), model=model)
+        run.batches_per_step = batches_per_step
+        found = reports(Means(), draws, run)
+        assert {name: report.size for name, report in found.items()} == {
             "first": SIZE,
             "second": SIZE,
         }
-        return reports["first"].noise.minibatch
+        return found["first"].noise.minibatch
 
-    assert minibatch() == pytest.approx(variance, rel=1e-4)
-    assert minibatch(accumulate=3) == pytest.approx(variance / 3, rel=1e-4)
-    assert minibatch(layout=ProcessLayout(replicas=2)) == pytest.approx(variance / 2, rel=1e-4)
-    assert minibatch(layout=ProcessLayout(replicas=2), accumulate=3) == pytest.approx(
-        variance / 6, rel=1e-4
-    )
-    assert minibatch(model=stack(Means, chains=5)) == pytest.approx(variance, rel=1e-4)
+    assert minibatch(1) == pytest.approx(variance, rel=1e-4)
+    assert minibatch(3) == pytest.approx(variance / 3, rel=1e-4)
+    assert minibatch(1, stack(Means, chains=5)) == pytest.approx(variance, rel=1e-4)
     dealt = stack(Means, chains=5, separate_batches=True)
-    assert minibatch(model=dealt) == pytest.approx(5 * variance, rel=1e-4)
-    assert minibatch(model=dealt, accumulate=2) == pytest.approx(2.5 * variance, rel=1e-4)
+    assert minibatch(1 / 5, dealt) == pytest.approx(5 * variance, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "replicas", "chains", "expected"),
+    [(1, 1, 1, 1), (3, 1, 1, 3), (1, 2, 1, 2), (3, 2, 1, 6), (1, 1, 5, 0.2), (2, 1, 5, 0.4)],
+)
+def test_batches_per_step_of_a_chain(monkeypatch, accumulate, replicas, chains, expected):
+    monkeypatch.setattr("csgmcmc.chain.loop.share_gradients", lambda model, _: model)  # it is alone
+    model = stack(Means, chains=chains, separate_batches=True) if chains > 1 else Means()
+    sampler = SGLD(model.parameters(), 0.1, num_data=NUM_DATA)
+    chain = Chain(
+        *(model, half_square, make_loader(10), sampler, Constant(9)),
+        accumulate=accumulate,
+        layout=ProcessLayout(replicas=replicas),
+    )
+    assert chain.stepper.batches_per_step == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("stacked", [False, True])
@@ -424,13 +432,13 @@ def test_a_preconditioner_enters_noise_and_target(stacked):
     targets = targets_around(5.0) * torch.linspace(0.5, 2.0, 2 * SIZE)  # of unequal variances
     draws = posterior_draws(targets, ticks_of([0, 0]))
     model = stack(Means, chains=2) if stacked else Means()
-    chain = chain_of(in_order(targets, 10), PSGLD, model=model, lr=0.01, eps=0.1)
+    run = run_of(in_order(targets, 10), PSGLD, model=model, lr=0.01, eps=0.1)
     gain = torch.linspace(0.5, 4.0, SIZE, dtype=torch.float64)
     for param in model.parameters():
         other = torch.stack([0.5 * gain, 1.5 * gain]) if stacked else gain  # whose mean is `gain`
         average = (1 / other - 0.1).square().float()
-        chain.sampler.state[param] = {"square_average": average}
-    report = parameter_reports(Means(), list(draws), chain)["first"]
+        run.sampler.state[param] = {"square_average": average}
+    report = reports(Means(), list(draws), run)["first"]
     variance = (gain**2 * batch_variance(targets, 10)).mean().item()
     assert report.noise.minibatch == pytest.approx(0.01**2 * variance, rel=1e-4)
     injected = 2 * 0.01 / NUM_DATA * gain.mean().item()
@@ -442,19 +450,19 @@ def test_a_preconditioner_enters_noise_and_target(stacked):
 
 def test_a_preconditioner_that_has_seen_nothing_is_refused():
     targets = targets_around(5.0)
-    chain = chain_of(in_order(targets, 10), PSGLD)
-    with pytest.raises(ValueError, match="the chain has not run: its preconditioner"):
-        parameter_reports(Means(), list(posterior_draws(targets, ticks_of([0, 0]))), chain)
+    run = run_of(in_order(targets, 10), PSGLD)
+    with pytest.raises(ValueError, match="the sampler has taken no step: its preconditioner"):
+        reports(Means(), list(posterior_draws(targets, ticks_of([0, 0]))), run)
 
 
 def test_noise_that_is_left_out_for_the_minibatches_counts_as_injected():
     targets = targets_around(5.0)
     draws = list(posterior_draws(targets, ticks_of([0, 0])))
-    options = {"momentum": 0.8, "noise_estimate": 0.15, "temperature": 2.0}
-    chain = chain_of(in_order(targets, 10), SGHMC, **options)
-    report = parameter_reports(Means(), draws, chain)["first"]
+    options = {"momentum": 0.8, "gradient_variance": 12 / NUM_DATA, "temperature": 2.0}
+    run = run_of(in_order(targets, 10), SGHMC, **options)
+    report = reports(Means(), draws, run)["first"]
     assert report.noise.injected == pytest.approx(2 * 0.2 * 0.05 * 2.0 / NUM_DATA)
-    assert chain.sampler.param_groups[0]["gradient_variance"] > 0  # which is not changed
+    assert run.sampler.param_groups[0]["gradient_variance"] > 0  # which is not changed
     exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
     found = squared_gradient(report, 2.0, 0.05, NUM_DATA) / (1 + 0.8) ** -1
     assert found == pytest.approx(exact, rel=1e-3)
@@ -462,8 +470,8 @@ def test_noise_that_is_left_out_for_the_minibatches_counts_as_injected():
 
 def test_one_full_batch_has_no_minibatch_noise_but_a_temperature():
     targets = targets_around(5.0)
-    chain = chain_of(in_order(targets, NUM_DATA))
-    report = parameter_reports(Means(), list(posterior_draws(targets, ticks_of([0] * 12))), chain)
+    run = run_of(in_order(targets, NUM_DATA))
+    report = reports(Means(), list(posterior_draws(targets, ticks_of([0] * 12))), run)
     assert report["first"].noise.minibatch == 0
     assert report["first"].noise.ratio == math.inf
     found: Any = report["first"].temperature
@@ -472,10 +480,8 @@ def test_one_full_batch_has_no_minibatch_noise_but_a_temperature():
 
 def test_one_draw_has_no_temperature():
     targets = targets_around(5.0)
-    chain = chain_of(in_order(targets, 10))
-    report = parameter_reports(Means(), list(posterior_draws(targets, ticks_of([0]))), chain)[
-        "first"
-    ]
+    run = run_of(in_order(targets, 10))
+    report = reports(Means(), list(posterior_draws(targets, ticks_of([0]))), run)["first"]
     assert report.temperature is None
     variance = batch_variance(targets, 10).mean().item()
     assert report.noise.minibatch == pytest.approx(0.05**2 * variance, rel=1e-4)
@@ -492,7 +498,7 @@ def test_only_what_moves_and_is_heated_is_reported():
         sampler = SGLD(groups, 0.1, num_data=NUM_DATA)
         data = in_order(targets, 10)
         chain = Chain(model, half_square, data, sampler, Constant(9), progress=False)
-        return list(parameter_reports(Means(), draws, chain))
+        return list(reports(Means(), draws, chain))
 
     assert names({}, {}) == ["first", "second"]
     assert names({}, {}, frozen=True) == ["second"]
@@ -511,28 +517,28 @@ def test_where_nothing_moves_and_is_heated_that_is_said():
     data = in_order(targets, 10)
     chain = Chain(model, half_square, data, sampler, Constant(9), progress=False)
     with pytest.raises(ValueError, match="no parameter"):
-        parameter_reports(model, list(posterior_draws(targets, ticks_of([0, 0]))), chain)
+        reports(model, list(posterior_draws(targets, ticks_of([0, 0]))), chain)
 
 
 def test_a_generator_that_is_not_used_up_cannot_be_measured_either():
     targets = targets_around(5.0)
-    chain = chain_of(iter(list(in_order(targets, 10))))
+    run = run_of(iter(list(in_order(targets, 10))))
     with pytest.raises(ValueError, match="generator"):
-        parameter_reports(Means(), list(posterior_draws(targets, ticks_of([0, 0]))), chain)
+        reports(Means(), list(posterior_draws(targets, ticks_of([0, 0]))), run)
 
 
 def test_at_most_12_draws_are_looked_at_evenly_spaced_from_first_to_last():
     targets = targets_around(5.0)
     draws = posterior_draws(targets, ticks_of([0] * 34))
-    chain = chain_of(in_order(targets, NUM_DATA))
+    run = run_of(in_order(targets, NUM_DATA))
     seen = []
 
     def loss(outputs, wanted):
         seen.append(outputs[0, 0].item())
         return half_square(outputs, wanted)
 
-    chain.loss = loss
-    parameter_reports(Means(), list(draws), chain)
+    run.loss = loss
+    reports(Means(), list(draws), run)
     assert seen == matrix(draws)[::3, 0].tolist()
 
 
@@ -566,7 +572,7 @@ def test_gradients_are_taken_in_the_modes_that_the_chain_trains_in(asleep):
     draws = MemoryDraws()
     for tick in ticks_of([0, 0, 0]):
         draws.append(randomise(Network(), seed=tick.step), step=tick.step, cycle=tick.cycle)
-    chain = chain_of(data, model=model, lr=1.0)
+    run = run_of(data, model=model, lr=1.0)
     noise = {}
     for draw in draws:
         copied = copy.deepcopy(model)
@@ -578,16 +584,16 @@ def test_gradients_are_taken_in_the_modes_that_the_chain_trains_in(asleep):
             for (name, _), gradient in zip(copied.named_parameters(), gradients, strict=True):
                 noise.setdefault((name, draw.step), []).append(gradient.double())
     torch.manual_seed(1)
-    reports = parameter_reports(randomise(Network(), seed=9).eval(), list(draws), chain)
-    for name, report in reports.items():
+    found = reports(randomise(Network(), seed=9).eval(), list(draws), run)
+    for name, report in found.items():
         exact = [torch.stack(noise[name, step]).var(0).mean().item() for step in range(3)]
         if "drop" in asleep:
             assert report.noise.minibatch == pytest.approx(np.mean(exact), rel=1e-4), name
     if not asleep:  # dropout is noise of its own: that of the last layer grows
         model.drop.eval()
-        calm = parameter_reports(Network(), list(draws), chain)
+        calm = reports(Network(), list(draws), run)
         for name in ("last.weight", "second.weight", "second.bias"):
-            assert reports[name].noise.minibatch > 1.2 * calm[name].noise.minibatch
+            assert found[name].noise.minibatch > 1.2 * calm[name].noise.minibatch
 
 
 def test_a_chain_whose_model_is_in_evaluation_mode_trains_all_of_it():
@@ -596,10 +602,10 @@ def test_a_chain_whose_model_is_in_evaluation_mode_trains_all_of_it():
     draws = MemoryDraws()
     for tick in ticks_of([0, 0]):
         draws.append(randomise(Network(), seed=tick.step), step=tick.step, cycle=tick.cycle)
-    chain = chain_of(data, model=model)
-    awake = parameter_reports(model, list(draws), chain)
+    run = run_of(data, model=model)
+    awake = reports(model, list(draws), run)
     model.eval()
-    assert parameter_reports(model, list(draws), chain) == awake
+    assert reports(model, list(draws), run) == awake
     assert not any(module.training for module in model.modules())
 
 
@@ -637,11 +643,12 @@ def test_nothing_that_draws_at_random_notices_that_it_was_measured():
     other = randomise(Network(), seed=7).eval()  # not the last draw's weights
     other.last.requires_grad_(False)
     before = random_states(), _everything(other), _everything(model), sampler.noise.state_dict()
-    first = parameter_reports(other, draws, chain)
+    first = reports(other, draws, chain, generators=[data.own])
     after = random_states(), _everything(other), _everything(model), sampler.noise.state_dict()
     assert str(before) == str(after)
     assert set(first) == {name for name, _ in model.named_parameters()}
-    assert parameter_reports(other, draws, chain) == first  # from the same random state
+    again = reports(other, draws, chain, generators=[data.own])
+    assert again == first  # from the same random state
 
 
 def _everything(model: nn.Module) -> list:
@@ -655,16 +662,16 @@ def _everything(model: nn.Module) -> list:
 def test_random_states_are_restored_where_measuring_fails():
     targets = targets_around(5.0)
     draws = list(posterior_draws(targets, ticks_of([0, 0])))
-    chain = chain_of(in_order(targets, 10))
+    run = run_of(in_order(targets, 10))
 
     def loss(outputs, wanted):
         torch.rand(1)
         raise ZeroDivisionError
 
-    chain.loss = loss
+    run.loss = loss
     state = torch.get_rng_state()
     with pytest.raises(ZeroDivisionError):
-        parameter_reports(Means(), draws, chain)
+        reports(Means(), draws, run)
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -673,7 +680,7 @@ def test_gradients_are_not_gathered():
     targets = targets_around(5.0)
     draws = list(posterior_draws(targets, ticks_of([0, 0])))
 
-    chain = chain_of(in_order(targets, 5))
+    run = run_of(in_order(targets, 5))
     alive = []
 
     def loss(outputs, wanted):
@@ -681,19 +688,11 @@ def test_gradients_are_not_gathered():
         alive.append(sum(one.shape == (SIZE,) for one in held))
         return half_square(outputs, wanted)
 
-    chain.loss = loss
+    run.loss = loss
     gc.collect()
-    parameter_reports(Means(), draws, chain)
+    reports(Means(), draws, run)
     assert len(alive) == 20
     assert max(alive[12:]) <= alive[11]  # of the second draw, from its second batch on
-
-
-def test_what_a_density_has_none_of():
-    model = Means()
-    sampler = SGLD(model.parameters(), 0.1, num_data=1)
-    chain = Chain(model, None, None, sampler, Constant(9), progress=False)
-    with pytest.raises(ValueError, match="a density has no minibatches"):
-        parameter_reports(model, list(posterior_draws(targets_around(0.0), ticks_of([0]))), chain)
 
 
 @pytest.mark.parametrize(
@@ -707,8 +706,8 @@ def test_what_a_density_has_none_of():
     ],
 )
 def test_cold_is_what_injects_no_noise_while_sampling(temperature, schedule, cold):
-    chain = chain_of(in_order(targets_around(0.0), 10), schedule=schedule, temperature=temperature)
-    assert (sampling_temperature(chain) == 0) is cold
+    run = run_of(in_order(targets_around(0.0), 10), schedule=schedule, temperature=temperature)
+    assert (sampling_temperature(run) == 0) is cold
 
 
 def test_kinetic_temperatures_of_the_parameters_that_have_velocities():

@@ -1,0 +1,41 @@
+"""Is the run right: warnings while it samples, and verdicts on its draws afterwards."""
+
+from typing import TYPE_CHECKING
+
+from csgmcmc.checks.run import StepperLike
+from csgmcmc.checks.watch import Watch
+from csgmcmc.lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from csgmcmc.checks.check import Check, Verdict, check_draws
+    from csgmcmc.checks.evaluation import Evaluation, TrainingRun
+    from csgmcmc.checks.parameter_temperatures import (
+        ParameterReport,
+        kinetic_temperatures,
+        parameter_reports,
+    )
+
+__all__ = [
+    "Check",
+    "Evaluation",
+    "ParameterReport",
+    "StepperLike",
+    "TrainingRun",
+    "Verdict",
+    "Watch",
+    "check_draws",
+    "kinetic_temperatures",
+    "parameter_reports",
+]
+
+__getattr__ = lazy_attributes(
+    __name__,
+    {
+        **dict.fromkeys(("Check", "Verdict", "check_draws"), "check"),
+        **dict.fromkeys(("Evaluation", "TrainingRun"), "evaluation"),
+        **dict.fromkeys(
+            ("ParameterReport", "kinetic_temperatures", "parameter_reports"),
+            "parameter_temperatures",
+        ),
+    },
+)

@@ -1,0 +1,324 @@
+"""Whether to believe a posterior: sampling, mixing, calibration, and the gain over one draw.
+
+Judges an `Evaluation`: plain arrays of what every draw predicts on held-out data.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from csgmcmc import diagnostics
+from csgmcmc.checks import noise
+from csgmcmc.checks.evaluation import Array, Evaluation, TrainingRun
+from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports
+from csgmcmc.checks.run import sampling_temperature
+
+Numbers = dict[str, float]
+Advice = list[str]
+
+MOST_PROBES = 500  # points on which predictions of draws are compared
+R_HAT_BOUND = 1.1  # of function values, as Izmailov et al. 2021, or what chance allows if more
+FEWEST_DRAWS = 6  # of a group: with fewer in each of two, no R-hat is significant
+CHANCE = 0.99  # level of the simulated null distributions
+REPEATS = 200  # simulations of each
+ROUNDING = 1e-6  # nats that do not make a difference
+CHANCE_PROBES = 15  # points that suffice to simulate R-hat
+REMEDIES = {
+    "too cold": "the draws have not spread out to the temperature asked for: sample longer (less "
+    "exploration, longer cycles), or raise lr",
+    "too hot": "the draws are hotter than asked for: sample longer, lower lr, or raise the batch "
+    "size",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One answer: yes, no, or None if it is unknown; and why."""
+
+    holds: bool | None
+    words: str
+
+    def __str__(self) -> str:
+        answer = {True: "yes", False: "no", None: "unknown"}[self.holds]
+        return f"{answer}: {self.words}"
+
+
+@dataclass(frozen=True, repr=False)
+class Check:
+    """What `Posterior.check` found.
+
+    Attributes:
+        sampling: does injected noise dominate, and do the draws have the temperature asked for?
+        mixing: do the predictions of chains, or cycles, or the halves of one, agree?
+        calibrated: are the probabilities calibrated, as far as the number of points can show?
+        better: does the average beat the best of its draws?
+        advice: what to change.
+        numbers: all that was measured, by name. NLLs are per data point, over all its labels.
+        parameters: noise and temperature of each parameter tensor, with `stepper=`.
+    """
+
+    sampling: Verdict
+    mixing: Verdict
+    calibrated: Verdict
+    better: Verdict
+    advice: Advice
+    numbers: Numbers
+    parameters: dict[str, ParameterReport] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{name:<12}{getattr(self, name)}"
+            for name in ("sampling", "mixing", "calibrated", "better")
+        ]
+        return "\n".join(lines + [f"{'change':<12}{advice}" for advice in self.advice])
+
+    def __repr__(self) -> str:
+        answers = ("sampling", "mixing", "calibrated", "better")
+        listed = ", ".join(f"{name}={getattr(self, name).holds}" for name in answers)
+        return f"Check({listed})"
+
+
+def check_draws(evaluation: Evaluation, run: TrainingRun | None = None) -> Check:
+    """Judge draws by their predictions and, with `run`, by how they were sampled."""
+    numbers: Numbers = {}
+    advice: Advice = []
+    with np.errstate(divide="ignore"):
+        weighted = evaluation.log_scores + np.log(evaluation.weights)[:, None]
+    numbers["nll"] = float(-np.logaddexp.reduce(weighted, axis=0).mean())
+    if evaluation.means is None:
+        calibrated, values = _check_classes(evaluation, numbers, advice)
+    else:
+        calibrated, values = _check_regression(evaluation, numbers, advice)
+    mixing = _check_mixing(evaluation, values[:, _probes(values.shape[1])], numbers, advice)
+    better = _check_average(evaluation.log_scores, numbers, advice)
+    sampling, parameters = _check_sampling(run, numbers, advice)
+    return Check(sampling, mixing, calibrated, better, advice, numbers, parameters)
+
+
+# Sampling
+
+
+def _check_sampling(
+    run: TrainingRun | None, numbers: Numbers, advice: Advice
+) -> tuple[Verdict, dict[str, ParameterReport]]:
+    if run is None:
+        return Verdict(None, "needs the run that made the draws: stepper=, loss= and data="), {}
+    temperature = sampling_temperature(run.stepper)
+    if temperature == 0:
+        return Verdict(False, "no noise was injected: these are optimised weights"), {}
+    if run.loss is None or run.data is None:
+        return Verdict(None, "needs the loss and the training data too: loss= and data="), {}
+    try:
+        parameters = parameter_reports(
+            run.model, run.draws, run.stepper, run.loss, run.data, autocast=run.autocast
+        )
+    except ValueError as error:
+        return Verdict(None, str(error)), {}
+    reports = list(parameters.values())
+    size = sum(report.size for report in reports)
+    ratio = noise.noise_ratio(
+        sum(report.size * report.noise.injected for report in reports) / size,
+        sum(report.size * report.noise.minibatch for report in reports) / size,
+    )
+    numbers["noise_ratio"] = ratio
+    words = noise.describe_noise(ratio)
+    minibatches_dominate = ratio < noise.NEGLIGIBLE and not getattr(
+        run.stepper.sampler, "thermostat", False
+    )
+    if minibatches_dominate:
+        advice.append(noise.noise_advice(ratio, temperature))
+    shares = {way: _judge(parameters, way, size) for way in REMEDIES}
+    for way, (share, names) in shares.items():
+        numbers[f"share_{way.replace(' ', '_')}"] = share
+        words += f"; {way}: {_listed(names)}" if names else ""
+        if share > 0.5 and not minibatches_dominate:
+            advice.append(REMEDIES[way])
+    if any(report.temperature is None for report in reports):
+        return Verdict(None, f"{words}; a temperature needs at least 2 draws"), parameters
+    off = sum(share for share, _ in shares.values())
+    return Verdict(not minibatches_dominate and off <= 0.5, words), parameters
+
+
+def _judge(parameters: dict[str, ParameterReport], way: str, size: int) -> tuple[float, list[str]]:
+    """Share of the weights that are off by more than a factor of two, and their names."""
+    names = []
+    for name, report in parameters.items():
+        found = report.temperature
+        far = found is not None and (found.low > 2 * found.target or found.high < found.target / 2)
+        if far and found is not None and found.verdict == way:
+            names.append(name)
+    return sum(parameters[name].size for name in names) / size, names
+
+
+# Mixing
+
+
+def _check_mixing(
+    evaluation: Evaluation, probes: Array, numbers: Numbers, advice: Advice
+) -> Verdict:
+    """R-hat and ESS of predictions: between chains, else between cycles, else between halves."""
+    what, groups = "chains", evaluation.chain_ids
+    if len(set(groups.tolist())) == 1:
+        what, groups = "cycles", evaluation.cycles
+    if len(set(groups.tolist())) == 1:
+        what, groups = "halves", (np.arange(len(probes)) * 2 // len(probes))
+    arranged = diagnostics.cycles_as_chains(probes, groups)
+    disagreement = _describe_disagreement(numbers)
+    if arranged.shape[0] < 2 or arranged.shape[1] < FEWEST_DRAWS:
+        words = f"needs {FEWEST_DRAWS} draws in each of 2 {what} or more, has "
+        return Verdict(
+            None, f"{words}{arranged.shape[1]} in each of {arranged.shape[0]}{disagreement}"
+        )
+    numbers["r_hat"] = _median_r_hat(arranged)
+    numbers["r_hat_by_chance"] = _r_hat_by_chance(arranged)
+    numbers["ess"] = float(np.nanmedian(diagnostics.effective_sample_size(arranged)))
+    holds = not numbers["r_hat"] > max(R_HAT_BOUND, numbers["r_hat_by_chance"])
+    if not holds:
+        advice.append(
+            f"the {what} predict differently: more and longer {what} average over more of the "
+            "posterior; the draws of one do not represent all of it"
+        )
+    words = f"R-hat of predictions between {what} {numbers['r_hat']:.2f}, by chance up to "
+    words += f"{numbers['r_hat_by_chance']:.2f}"
+    if arranged.shape[1] >= 10:  # of fewer draws the estimate is only noise
+        words += f", ESS {numbers['ess']:.0f} of {len(probes)} draws"
+    return Verdict(holds, words + disagreement)
+
+
+def _median_r_hat(arranged: Array) -> float:
+    """Median over the points; 1 where no draw differs from another."""
+    r_hat = diagnostics.r_hat(arranged)
+    return float(np.nanmedian(r_hat)) if not np.isnan(r_hat).all() else 1.0
+
+
+def _r_hat_by_chance(arranged: Array) -> float:
+    """The 0.99 quantile of R-hat if draws are assigned to the groups at random."""
+    generator = np.random.default_rng(0)
+    some = arranged[:, :, :: max(1, arranged.shape[2] // CHANCE_PROBES)]
+    pooled = some.reshape(-1, some.shape[2])
+    found = [
+        _median_r_hat(generator.permutation(pooled).reshape(some.shape)) for _ in range(REPEATS)
+    ]
+    return float(np.quantile(found, CHANCE))
+
+
+def _compare_functions(members: Array, cycles: NDArray, numbers: Numbers) -> None:
+    probes = members[:, _probes(members.shape[1])]
+    for name, matrix in (
+        ("disagreement", diagnostics.disagreement(probes)),
+        ("kl", diagnostics.kl_divergence(probes)),
+    ):
+        found = diagnostics.within_and_between(matrix, cycles)
+        numbers[f"{name}_within_cycles"] = found.within
+        numbers[f"{name}_between_cycles"] = found.between
+
+
+def _describe_disagreement(numbers: Numbers) -> str:
+    """How often draws disagree, as far as it is known."""
+    shares = {
+        "within cycles": numbers.get("disagreement_within_cycles", math.nan),
+        "between them": numbers.get("disagreement_between_cycles", math.nan),
+    }
+    known = [f"{_percent(s)} {where}" for where, s in shares.items() if not math.isnan(s)]
+    return f"; draws disagree on {', '.join(known)}" if known else ""
+
+
+# Calibration
+
+
+def _check_classes(
+    evaluation: Evaluation, numbers: Numbers, advice: Advice
+) -> tuple[Verdict, Array]:
+    """Calibration of the probabilities; also the probabilities of the labels under each draw."""
+    forecasts, members, labels = evaluation.probs, evaluation.member_probs, evaluation.labels
+    if forecasts is None or members is None or labels is None:
+        raise ValueError("an evaluation needs probs, member_probs and labels, or means and ranks")
+    _compare_functions(members, evaluation.cycles, numbers)
+    numbers["error"] = 1 - diagnostics.accuracy(forecasts, labels)
+    numbers["brier"] = diagnostics.brier_score(forecasts, labels)
+    numbers["ece"] = diagnostics.calibration_error(forecasts, labels, binning="mass")
+    numbers["ece_by_chance"] = _calibration_error_by_chance(forecasts)
+    confidence = float(forecasts.max(axis=1).mean())
+    holds = numbers["ece"] <= numbers["ece_by_chance"]
+    words = (
+        f"calibration error {numbers['ece']:.3f}, by chance up to {numbers['ece_by_chance']:.3f}; "
+        f"error {_percent(numbers['error'])}, NLL {numbers['nll']:.3f}"
+    )
+    if not holds:
+        overconfident = confidence > 1 - numbers["error"]
+        words += f"; {'over' if overconfident else 'under'}confident"
+        advice.append(
+            "more draws and cycles, or a higher temperature, make it less confident"
+            if overconfident
+            else "longer training, or a lower temperature, makes it more confident"
+        )
+    return Verdict(holds, words), members[:, np.arange(len(labels)), labels]
+
+
+def _calibration_error_by_chance(forecasts: Array) -> float:
+    """The 0.99 quantile of the calibration error of calibrated forecasts.
+
+    Labels are simulated from the forecasts themselves (Broecker and Smith 2007).
+    """
+    generator = np.random.default_rng(0)
+    cumulative = forecasts.cumsum(axis=1) / forecasts.sum(axis=1, keepdims=True)
+    errors = []
+    for _ in range(REPEATS):
+        drawn = (generator.random((len(forecasts), 1)) > cumulative).sum(axis=1)
+        drawn = np.minimum(drawn, forecasts.shape[1] - 1)
+        errors.append(diagnostics.calibration_error(forecasts, drawn, binning="mass"))
+    return float(np.quantile(errors, CHANCE))
+
+
+def _check_regression(
+    evaluation: Evaluation, numbers: Numbers, advice: Advice
+) -> tuple[Verdict, Array]:
+    """Whether 90% intervals of the averaged prediction contain 90% of the targets; the means."""
+    means, ranks = evaluation.means, evaluation.ranks
+    if means is None or ranks is None:
+        raise ValueError("an evaluation needs probs, member_probs and labels, or means and ranks")
+    numbers["coverage_90"] = float(((ranks >= 0.05) & (ranks <= 0.95)).mean())
+    tail = (1 - CHANCE) / 2  # outputs of one point are dependent: points count
+    low, high = stats.binom.ppf([tail, 1 - tail], len(ranks), 0.9) / len(ranks)
+    holds = bool(low <= numbers["coverage_90"] <= high)
+    if not holds:
+        width = "narrow" if numbers["coverage_90"] < low else "wide"
+        advice.append(
+            f"the predictive intervals are too {width}: check the variance of the noise, then the "
+            "temperature"
+        )
+    words = f"90% intervals contain {_percent(numbers['coverage_90'])} of the targets, by chance "
+    words += f"{_percent(low)} to {_percent(high)}; NLL {numbers['nll']:.3f}"
+    return Verdict(holds, words), means
+
+
+# The average
+
+
+def _check_average(scores: Array, numbers: Numbers, advice: Advice) -> Verdict:
+    alone = -scores.mean(axis=1)
+    numbers["nll_best_draw"] = float(alone.min())
+    numbers["nll_mean_of_draws"] = float(alone.mean())
+    if len(alone) == 1:
+        return Verdict(None, f"NLL {numbers['nll']:.3f}, of the only draw")
+    holds = numbers["nll"] < numbers["nll_best_draw"] - ROUNDING
+    if not holds:
+        advice.append("one draw is as good as all: check the worst draws, or run more cycles")
+    words = f"NLL {numbers['nll']:.3f}, of the best single draw {numbers['nll_best_draw']:.3f}"
+    return Verdict(holds, words)
+
+
+def _probes(count: int) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, count - 1, MOST_PROBES).astype(np.int64))
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return ", ".join(names[:4]) + more
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"

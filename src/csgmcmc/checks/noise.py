@@ -1,0 +1,48 @@
+"""Injected noise against minibatch noise: the ratio of their variances, and what to do about it."""
+
+import math
+
+from torch import Tensor
+
+from csgmcmc.samplers import Sampler
+from csgmcmc.samplers.base import Group
+
+NEGLIGIBLE = 0.1  # ratio below which minibatch noise dominates
+COLD = 0.5  # temperature, minibatch noise included, below which a run is close to optimisation
+
+
+def noise_ratio(injected: float, minibatch: float) -> float:
+    """Injected over minibatch variance; infinite without minibatch noise."""
+    return injected / minibatch if minibatch > 0 else math.inf
+
+
+def describe_noise(ratio: float) -> str:
+    return f"injected noise is {ratio:.2g} times that of the minibatches"
+
+
+def noise_advice(ratio: float, temperature: float) -> str:
+    """What to change if the ratio is negligible; it depends on how hot the minibatches make it."""
+    heated = temperature * (1 + 1 / ratio) if ratio else math.inf
+    if heated < COLD:
+        return (
+            "this is close to a snapshot ensemble, not a sample of the posterior; raise the "
+            "temperature or the batch size, or lower lr"
+        )
+    return (
+        f"minibatch noise heats the chain to a temperature of up to {heated:.2g}; raise the batch "
+        "size, lower lr, or give gradient_variance="
+    )
+
+
+def uncorrected_variance(sampler: Sampler, group: Group, param: Tensor) -> Tensor | float:
+    """Variance of the injected noise of a step, without the correction for minibatch noise.
+
+    A sampler that knows the variance of the gradient injects less by that much; both together
+    should have the variance returned here.
+    """
+    if "gradient_variance" in group:
+        group = {**group, "gradient_variance": 0.0}
+    variance = sampler.injected_variance(group, param)
+    if variance is None:
+        raise ValueError(f"{type(sampler).__name__} does not declare its injected_variance")
+    return variance

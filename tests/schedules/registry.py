@@ -1,0 +1,37 @@
+"""Examples of every schedule for the conformance tests: an entry for each discovered class."""
+
+from collections.abc import Sequence
+
+from csgmcmc import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule
+
+REGISTRY: dict[str, Sequence[Schedule]] = {
+    "Constant": [
+        Constant(steps=10),
+        Constant(steps=40, burn_in=9, draws=4),
+        Constant(steps=40, every=3),
+    ],
+    "Cyclical": [
+        Cyclical(steps=100, cycles=4, exploration=0.8, draws_per_cycle=3),
+        Cyclical(steps=103, cycles=5, exploration=0.25, every=2, burn_in=30),
+        Cyclical(steps=60, cycles=2, exploration=0, every=1),
+        Cyclical(steps=60, cycles=3, draws_per_cycle=1, exploration_temperature=10, anneal=True),
+    ],
+    "Decreasing": [
+        Decreasing(steps=50, gamma=0.55, every=1),
+        Decreasing(steps=80, gamma=1.0, b=3, burn_in=30, draws=7, burn_in_temperature=0),
+    ],
+    "Joined": [
+        Joined(
+            [
+                Ramp(30, start=1, end=0.01, shape="exponential"),
+                Decreasing(40, gamma=0.5005, lr_scale=0.1, draws=20),
+            ]
+        ),
+        Joined([Constant(5), Cyclical(40, cycles=2, every=1), Cyclical(30, cycles=3, every=2)]),
+    ],
+    "Ramp": [
+        Ramp(steps=20, start=0, end=1),
+        Ramp(steps=20, start=1, end=0, shape="cosine", temperature_scale=0.5),
+        Ramp(steps=1, start=1, end=0.01, shape="exponential"),
+    ],
+}
