@@ -1,8 +1,8 @@
 """Chains on many processes: a mesh of chains x replicas, started by `torchrun`.
 
-Chains run apart and never talk. The replicas of one chain see different data, share gradients (DDP,
-or FSDP2 if the model was sharded by the user), and draw the same noise, so that they stay equal bit
-for bit. Only the first replica of a chain writes draws.
+Different chains never communicate. The replicas of one chain see different data, share gradients
+(DDP, or FSDP2 if the user has sharded the model), and draw the same noise, so that they stay equal
+bit for bit. Only the first replica of a chain writes draws.
 """
 
 import gc
@@ -23,15 +23,16 @@ from csgmcmc.stacked import Stack
 
 @dataclass(frozen=True)
 class ProcessLayout:
-    """Where this process stands among all: the `replica`-th of `replicas` of the `chain`-th chain.
+    """Position of this process among all: replica `replica_id` of chain `chain_id`.
 
     Attributes:
         chain_id: number of this process's chain.
         chains: number of chains.
         replica_id: number of this process among the replicas of its chain.
-        replicas: processes for each chain.
+        replicas: number of processes for each chain.
         device: the device of this process.
-        mesh: the device mesh of this chain's replicas, to shard a model over; None if alone.
+        mesh: the device mesh of this chain's replicas, to shard a model over; None for a single
+            process.
     """
 
     chain_id: int = 0
@@ -48,13 +49,13 @@ class ProcessLayout:
 
     @property
     def writes(self) -> bool:
-        """Whether this process is the one of its chain that keeps draws."""
+        """Whether this process writes the draws of its chain."""
         return self.replica_id == 0
 
     def data_sampler(self, dataset: Dataset, *, shuffle: bool = True, seed: int = 0) -> Any:
-        """A sampler that gives each replica its own part of the data, in an order by `seed`.
+        """A sampler that gives each replica its own part of the data, shuffled by `seed`.
 
-        Chains shuffle differently.
+        Different chains shuffle differently.
         """
         return DistributedSampler(
             dataset,
@@ -65,7 +66,7 @@ class ProcessLayout:
         )
 
     def gather(self, value: Any) -> list[Any]:
-        """`value` of each replica of the chain; all of them must call this."""
+        """The `value` of each replica of the chain. All replicas must call this."""
         if self.replicas == 1 or not dist.is_initialized():
             return [value]
         gathered: list[Any] = [None] * self.replicas
@@ -73,7 +74,7 @@ class ProcessLayout:
         return gathered
 
     def agreed(self, steps: set[int]) -> int | None:
-        """The largest step that all replicas of the chain have a checkpoint of."""
+        """The largest step for which all replicas of the chain have a checkpoint."""
         gathered = self.gather(steps)
         shared = set.intersection(*gathered)
         if not shared and any(gathered):
@@ -95,10 +96,10 @@ def share_gradients(model: nn.Module, layout: ProcessLayout) -> nn.Module:
 
 
 def init_distributed(chains: int | None = None) -> ProcessLayout:
-    """Find this process's place under `torchrun`; alone without it.
+    """Join the processes that `torchrun` has started; a single process without it.
 
     Args:
-        chains: number of chains; the processes are divided among them. By default one a process.
+        chains: number of chains; the processes are divided among them. By default one per process.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     chains = world if chains is None else check_count("chains", chains, at_least=1)
@@ -121,15 +122,15 @@ def init_distributed(chains: int | None = None) -> ProcessLayout:
 
 @cache
 def _mesh(device: str, chains: int, replicas: int) -> DeviceMesh:
-    """Made once: each mesh brings process groups of its own."""
+    """Cached, as each mesh creates new process groups."""
     return init_device_mesh(device, (chains, replicas), mesh_dim_names=("chain", "replica"))
 
 
 def shutdown_distributed() -> None:
-    """Part from the other processes, at the end of a program that has called `place`.
+    """Leave the process group, at the end of a program that has called `init_distributed`.
 
-    Python must not end while threads of a process group are alive: now and then they abort it. They
-    live as long as anything holds the group, and chains, which do, are in cycles of references.
+    Python must not exit while threads of a process group are alive: they sometimes abort it. They
+    live as long as anything refers to the group, and chains, which do, are in reference cycles.
     """
     if not dist.is_initialized():
         return
@@ -140,16 +141,16 @@ def shutdown_distributed() -> None:
 
 
 def _initialise(backend: str) -> None:
-    """Make the process group, also when torchrun has started this process again.
+    """Make the process group, also after torchrun has restarted this process.
 
-    On one machine the restarted processes get the store of those before them, with their addresses
-    still in it, and may try for ever to connect to the dead. The number of the restart, which they
-    all agree on there, keeps the lives apart.
+    On one machine, restarted processes get the key-value store of the previous ones, with their
+    addresses still in it, and may try forever to connect to processes that have ended. A prefix
+    with the number of the restart, which they agree on there, separates the two.
     """
     if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
         dist.init_process_group(backend)
         return
     store, rank, world = next(dist.rendezvous("env://"))
-    life = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    own = dist.PrefixStore(f"restart-{life}", store)
-    dist.init_process_group(backend, store=own, rank=rank, world_size=world)
+    restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    prefixed = dist.PrefixStore(f"restart-{restart}", store)
+    dist.init_process_group(backend, store=prefixed, rank=rank, world_size=world)

@@ -1,7 +1,7 @@
-"""The random state of everything but the sampler's noise: data order, augmentation, dropout.
+"""The random state of everything except the sampler's noise: data order, augmentation, dropout.
 
-Those draw from the global generators of torch, numpy and Python, and from the generators of the
-data loader. A checkpoint holds the state of them all, so that a resumed run continues exactly.
+These use the global generators of torch, numpy and Python, and the generators of the data loader. A
+checkpoint contains the state of them all, so that a resumed run continues exactly.
 """
 
 import random
@@ -88,7 +88,7 @@ def _state_of(generator: Generator) -> Any:
 
 
 def _without_arrays(state: Any) -> Any:
-    """Numpy's states with their arrays as lists, which can be loaded safely."""
+    """A state of numpy with its arrays as lists, which `weights_only=True` can load."""
     if isinstance(state, dict):
         return {name: _without_arrays(value) for name, value in state.items()}
     if isinstance(state, np.ndarray):

@@ -1,8 +1,8 @@
 """Many chains in one module: every parameter carries a leading chain dimension.
 
-The forward pass is vmapped over that dimension, so that the same samplers, schedules and loop run
-all chains at once. The losses are one for each chain and are *summed* before the backward pass: a
-mean would divide every gradient by the number of chains, and change the stationary distribution.
+The forward pass is vmapped over that dimension, so that the same samplers, schedules and loops run
+all chains at once. There is one loss per chain, and they are *summed* before the backward pass: a
+mean would divide every gradient by the number of chains, and sample the wrong distribution.
 """
 
 import copy
@@ -39,7 +39,7 @@ class Stack(nn.Module):
         return self._vmapped(lambda model, *shared: model(*shared), inputs, in_dims=None)
 
     def per_chain(self, function: Callable[..., Tensor], batch: Any) -> Tensor:
-        """`function(model, batch)` for each chain, `model` being that chain's own."""
+        """`function(model, batch)` for each chain, with the model of that chain."""
         if batch is None:
             return self._vmapped(lambda model: function(model, None), (), in_dims=None)
         if self.separate_batches:
@@ -62,8 +62,8 @@ class Stack(nn.Module):
                 return functional_call(self.inner, state, inner_inputs)
 
             outputs = function(model, *args)
-            # `state` comes back with the buffers that the module has put in the place of others;
-            # those that it has changed in place are the stack's own already.
+            # Buffers that the module has replaced are returned; those that it has changed in place
+            # are the stack's own already.
             return outputs, {
                 name: state[name] for name in buffers if state[name] is not buffers[name]
             }
@@ -71,8 +71,8 @@ class Stack(nn.Module):
         dims = (0, 0, *([in_dims] * len(inputs)))
         params, buffers = dict(self.inner.named_parameters()), dict(self.inner.named_buffers())
         outputs, new = vmap(one, in_dims=dims, randomness="different")(params, buffers, *inputs)
-        for place, value in new.items():
-            module, _, name = place.rpartition(".")
+        for path, value in new.items():
+            module, _, name = path.rpartition(".")
             self.inner.get_submodule(module)._buffers[name] = value.detach()
         return outputs
 
@@ -94,11 +94,11 @@ def stack(
     """Stack chains of a model.
 
     Args:
-        model: a function that makes a model, called once for each chain, so that each starts from
-            weights of its own; or the models themselves; or one model, from whose weights all
-            chains start.
+        model: a function that makes a model, called once for each chain, so that each has its own
+            starting point; or the models themselves; or one model, from whose weights all chains
+            start.
         chains: number of chains; not needed with a list of models.
-        separate_batches: deal each batch out to the chains, instead of sharing it.
+        separate_batches: divide each batch among the chains, instead of sharing it.
     """
     if isinstance(model, Sequence) and not isinstance(model, nn.Module):
         models = list(model)
@@ -120,17 +120,17 @@ def gradient_norms(model: nn.Module, gradients: Sequence[Tensor]) -> Tensor:
 
 
 def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:
-    """Replace each tensor of `target` by those of all `models`, stacked; ties stay ties."""
+    """Replace each tensor of `target` by those of all `models`, stacked. Ties are kept."""
     for kind in ("_parameters", "_buffers"):
         made: dict[int, Any] = {}
-        originals = []  # kept alive, so that no id is used twice
-        for place, module in target.named_modules():
+        originals = []  # kept alive, so that no id is reused
+        for path, module in target.named_modules():
             for name, value in getattr(module, kind).items():
                 if value is None:
                     continue
                 if id(value) not in made:
                     stacked = torch.stack(
-                        [getattr(model.get_submodule(place), name).detach() for model in models]
+                        [getattr(model.get_submodule(path), name).detach() for model in models]
                     )
                     if kind == "_parameters":
                         stacked = nn.Parameter(stacked, requires_grad=value.requires_grad)

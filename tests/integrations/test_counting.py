@@ -111,11 +111,11 @@ def test_columns_that_the_model_does_not_take_are_left_out():
     [
         ([{"input_ids": [1]}], {}, "no labels, only input_ids"),
         ([(1, 2)], {}, "must give dictionaries with labels, got a tuple"),
-        ([{"labels": [1, 2]}], {}, "causal is not known: say causal=True"),
+        ([{"labels": [1, 2]}], {}, "causal is not known: give causal=True"),
         ([{"labels": torch.tensor(1)}], {"causal": True}, "needs a label for each token"),
         ([{"labels": [-100, -100]}], {"causal": False}, "no target: all labels are"),
         ([], {}, "no target"),
-        ([{"labels": [1, 2]}], {"model": gpt2()}, "say causal=True or causal=False to num_targets"),
+        ([{"labels": [1, 2]}], {"model": gpt2()}, "call num_targets with causal="),
     ],
 )
 def test_bad_data_are_named(data, options, message):

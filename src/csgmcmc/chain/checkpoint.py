@@ -1,4 +1,4 @@
-"""Checkpoints: all that a chain needs to go on bit for bit, the last two of them."""
+"""Checkpoints: the last two states from which a chain can resume bit for bit."""
 
 import warnings
 import zipfile
@@ -11,14 +11,14 @@ from csgmcmc.errors import StoreError, StoreWarning
 from csgmcmc.files import flush, readable_io_errors
 
 FORMAT = 2
-"""Of checkpoints; 0.1.0 wrote none."""
+"""Format number of checkpoints; those of 0.1.0 have none."""
 
 
 class Checkpoints:
     """The newest two checkpoints of one chain, as `NAME.pt` and `NAME.previous.pt` in a folder.
 
-    A new one is written aside and flushed before it takes the place of the newest, so that there
-    is always a whole one, whenever the process is killed.
+    A new one is written to a temporary file and flushed before it replaces the newest. So there is
+    always an intact one, whenever the process is killed.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -27,33 +27,33 @@ class Checkpoints:
         self._newest_step = -1
 
     def save(self, state: dict[str, Any]) -> None:
-        """Keep `state`, which holds tensors and plain values only."""
+        """Save `state`, which contains only tensors and plain values."""
         folder = self.newest.parent
-        aside = self.newest.with_name(f"{self.newest.name}.part")
+        temporary = self.newest.with_name(f"{self.newest.name}.part")
         with readable_io_errors(folder, "writing a checkpoint"):
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                _write({**state, "format": FORMAT}, aside)
-                # A step that is saved again, in a resumed run, must not push out an older one:
-                # it may be the last that all replicas of a chain have in common.
+                _write({**state, "format": FORMAT}, temporary)
+                # A resumed run that saves a step again must not discard the older checkpoint: that
+                # may be the last one that all replicas of a chain have.
                 if self.newest.exists() and state["taken"] > self._newest_step:
                     self.newest.replace(self.previous)
-                aside.replace(self.newest)
+                temporary.replace(self.newest)
                 flush(folder)
                 self._newest_step = state["taken"]
             finally:
-                aside.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
 
     def load_all(self) -> list[dict[str, Any]]:
-        """The checkpoints that are whole, the newest first; others are named in a warning."""
+        """The intact checkpoints, newest first; damaged ones are named in a warning."""
         paths = [path for path in (self.newest, self.previous) if path.exists()]
-        whole = [path for path in paths if _is_whole(path)]
+        intact = [path for path in paths if _is_intact(path)]
         for path in paths:
-            if path not in whole:
-                warnings.warn(f"{path} is damaged and passed over", StoreWarning, stacklevel=2)
-        if paths and not whole:
+            if path not in intact:
+                warnings.warn(f"{path} is damaged and skipped", StoreWarning, stacklevel=2)
+        if paths and not intact:
             raise StoreError(f"{self.newest} is damaged, and so is the one before it")
-        states = [_read(path) for path in whole]
+        states = [_read(path) for path in intact]
         self._newest_step = max((state["taken"] for state in states), default=-1)
         return states
 
@@ -78,13 +78,13 @@ def _write(state: dict[str, Any], path: Path) -> None:
             torch.save(state, file)
         flush(path)
     except RuntimeError as error:
-        if isinstance(error.__context__, OSError):  # torch's writer hides what the system said
+        if isinstance(error.__context__, OSError):  # torch's writer hides the system's error
             raise error.__context__ from None
         raise
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether all parts of a checkpoint, a zip file, match their checksums."""
+def _is_intact(path: Path) -> bool:
+    """Whether all parts of a checkpoint, which is a zip file, match their checksums."""
     try:
         with zipfile.ZipFile(path) as file:
             return file.testzip() is None

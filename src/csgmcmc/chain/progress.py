@@ -16,11 +16,11 @@ class Display:
 
     Args:
         title: name of the run.
-        steps: all steps of the run.
-        cycles: all cycles of the run.
-        first_step: where this run begins.
-        shown: False shows nothing.
-        console: standard error by default.
+        steps: number of steps of the run.
+        cycles: number of cycles of the run.
+        first_step: first step of this run.
+        shown: whether to show anything.
+        console: where to show it; standard error by default.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Scalars of a run: a log that plots can be made from, and TensorBoard where it is installed."""
+"""Scalars of a run: a log file, and TensorBoard events if it is installed."""
 
 import json
 from contextlib import suppress
@@ -12,11 +12,11 @@ from csgmcmc.files import atomic_write
 
 
 class ScalarLog:
-    """One JSON object a line: step, loss, lr, temperature, cycle, stage, draws.
+    """One JSON object per line: step, loss, lr, temperature, cycle, stage, draws.
 
     Args:
         path: the file; None logs nothing.
-        first_step: where the run begins: later lines, of a run that was cut off, are dropped.
+        first_step: first step of this run; later lines, of an interrupted run, are dropped.
     """
 
     def __init__(self, path: Path | None, first_step: int) -> None:
@@ -27,7 +27,7 @@ class ScalarLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [row for row in _rows(path) if row["step"] < first_step]
         text = "".join(json.dumps(row) + "\n" for row in kept)
-        atomic_write(path, lambda aside: aside.write_text(text))
+        atomic_write(path, lambda temporary: temporary.write_text(text))
         self._file = path.open("a")
         self._board = _tensorboard(path.with_suffix(""), first_step)
 
@@ -44,7 +44,7 @@ class ScalarLog:
 
     def close(self) -> None:
         if self._file is not None:
-            with suppress(OSError):  # of a full disk, which was said already
+            with suppress(OSError):  # a full disk, which was reported already
                 self._file.close()
         if self._board is not None:
             self._board.close()

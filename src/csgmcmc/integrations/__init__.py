@@ -1,1 +1,1 @@
-"""Bridges to other packages, one file each; each is imported by its own name, and is optional."""
+"""Adapters for other packages, one file each. Each is optional, and imported under its own name."""

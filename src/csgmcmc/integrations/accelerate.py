@@ -1,4 +1,4 @@
-"""Accelerate: a sampler in a loop of your own, with all that `Accelerator` does to it.
+"""Accelerate: a stepper for your own loop with an `Accelerator`.
 
     model, sampler, loader = accelerator.prepare(model, sampler, loader)
     run = AcceleratedRun(accelerator, model, sampler, schedule, draws)
@@ -7,7 +7,7 @@
             accelerator.backward(model(**batch).loss)
             run.step()
 
-Processes, precision and checkpoints are Accelerate's; the schedule and the draws are the run's.
+Accelerate handles processes, precision and checkpoints; the run handles the schedule and the draws.
 """
 
 import warnings
@@ -47,17 +47,17 @@ SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGA
 
 
 class AcceleratedRun:
-    """The steps of a prepared sampler along a schedule, saved by `accelerator.save_state`.
+    """Takes a prepared sampler along a schedule; `accelerator.save_state` saves its position.
 
-    The schedule is not to be prepared as a scheduler: Accelerate steps those once for each process.
+    Do not prepare the schedule as a scheduler: Accelerate steps those once for each process.
 
     Args:
         accelerator: the `Accelerator`.
-        model: what `accelerator.prepare` made of the model.
-        sampler: what it made of the sampler.
-        schedule: how much of lr and temperature each step uses, and which draws are kept. Its
-            `steps` are steps of the sampler, not batches.
-        draws: where to keep them; the main process does.
+        model: the model that `accelerator.prepare` returned.
+        sampler: the sampler that it returned.
+        schedule: scales lr and temperature at each step, and says which draws are kept. Its `steps`
+            are steps of the sampler, not batches.
+        draws: where draws are kept; the main process writes them.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class AcceleratedRun:
         return self.stepper.done
 
     def batches(self, loader: Any) -> Iterator[Any]:
-        """Batches of the prepared `loader`, over and over, until the schedule ends.
+        """Batches of the prepared `loader`, epoch after epoch, until the schedule ends.
 
-        After `accelerator.load_state` they go on where they were. For that the loader must shuffle
-        by a seed: `DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)`.
+        After `accelerator.load_state` they continue from the saved position. For that the loader
+        must shuffle by a seed: `DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)`.
         """
         if not hasattr(loader, "set_epoch"):
             raise ValueError(
@@ -115,16 +115,17 @@ class AcceleratedRun:
         if getattr(loader, "use_stateful_dataloader", False):
             raise ValueError(
                 "use_stateful_dataloader=True would skip batches that are skipped here already: "
-                "say use_seedable_sampler=True in its place"
+                "use use_seedable_sampler=True instead"
             )
         sizes = describe_loader(loader)
         if sizes["batches"] is None:
             raise ValueError(
-                "loader must have a length, got one of a stream: a position in it could not be "
-                "found again"
+                "loader must have a length, got one of a stream: its position could not be restored"
             )
         if not sizes["batches"]:
-            raise ValueError("loader gives no batches: the data are fewer than a batch, or none")
+            raise ValueError(
+                "loader gives no batches: the data set is empty, or smaller than a batch"
+            )
         while not self.done:
             epoch, skip = divmod(self.seen, sizes["batches"])
             loader.set_epoch(epoch)
@@ -133,10 +134,10 @@ class AcceleratedRun:
                 _warn_of_another_order(loader)
                 rest = self.accelerator.skip_first_batches(loader, skip)
                 rest.set_epoch(epoch)
-            # An epoch that is begun again in its middle draws random numbers that it had drawn
-            # before it was left: those that follow, of dropout for one, must not notice.
+            # An epoch that is restarted in its middle draws its first random numbers again. What
+            # follows, such as dropout, must not be affected.
             state = random_state([]) if skip else None
-            whole = False
+            finished = False
             try:
                 for batch in rest:
                     if state is not None:
@@ -148,18 +149,18 @@ class AcceleratedRun:
                     yield batch
                     if self.done:
                         return
-                whole = True
+                finished = True
             finally:
-                if not whole:  # Accelerate believes that it is in a loader until it is told
+                if not finished:  # Accelerate must be told that the loader has ended
                     rest.end()
 
     def step(self) -> Tick | None:
-        """Step the sampler if the gradients are complete, and keep a draw if the schedule says so.
+        """Step the sampler if the gradients are complete, and keep the draw if it is due.
 
-        Call it for every batch, after `accelerator.backward`. It returns the tick of the step, or
-        None where there was none: gradients are still being accumulated, or have overflowed.
+        Call it for every batch, after `accelerator.backward`. Returns the tick of the step, or None
+        if no step was taken: gradients are still being accumulated, or have overflowed.
         """
-        if not self.stepper.begun:  # not before: a checkpoint may have been loaded since
+        if not self.stepper.begun:  # only now: a checkpoint may have been loaded before this
             self.stepper.begin()
         self.seen += 1
         self._waiting += 1
@@ -177,26 +178,26 @@ class AcceleratedRun:
         return tick
 
     def state_dict(self) -> dict[str, Any]:
-        """What `accelerator.save_state` saves of this."""
+        """The state that `accelerator.save_state` saves."""
         if self._waiting:
             raise ValueError(
-                f"save_state was called when {self._waiting} batches of a step had been seen, "
-                "whose gradients it does not save: call it where step() has returned a tick"
+                f"save_state was called after {self._waiting} batches of an incomplete step, whose "
+                "gradients it does not save: call it where step() has returned a tick"
             )
         return {"seen": self.seen, **self.stepper.position()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """What `accelerator.load_state` loads."""
+        """Restore the state that `accelerator.load_state` has read."""
         self.stepper.load_position(state_dict)
         self.seen, self._waiting = int(state_dict["seen"]), 0
 
 
 def check_whole(kind: DistributedType) -> None:
-    """Refuse models of which no process has all weights."""
+    """Raise a `ValueError` if no process has all weights of the model."""
     if kind in SHARDED:
         raise ValueError(
-            f"Accelerate shards the model with {kind.value}, which takes the sampler's place: run "
-            "DDP, or shard with FSDP2 and use csgmcmc.Chain"
+            f"Accelerate shards the model with {kind.value}, which replaces the sampler: use DDP, "
+            "or shard with FSDP2 and use csgmcmc.Chain"
         )
 
 
@@ -204,8 +205,9 @@ def _warn_of_another_order(loader: Any) -> None:
     sampler = loader.get_sampler()
     if isinstance(sampler, RandomSampler) and not isinstance(sampler, SeedableRandomSampler):
         warnings.warn(
-            "the order of the epoch in progress is not known any more, so that some data come "
-            "twice in it and others not: prepare the loader with Accelerator(dataloader_config="
-            "DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0))",
+            "the order of the epoch in progress is not known any more, so some data points appear "
+            "twice in it and others not at all: prepare the loader with "
+            "Accelerator(dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True, "
+            "data_seed=0))",
             stacklevel=3,
         )

@@ -1,9 +1,9 @@
-"""Draws, and functions of them, as a tree that ArviZ summarises and plots.
+"""Draws, and functions of them, as a tree that ArviZ can summarise and plot.
 
     tree = to_arviz({"probs": p.members}, draws=posterior.draws)
     arviz_stats.summary(tree)
 
-Functions of the weights are what to look at: single weights of a network mean nothing.
+Look at functions of the weights: single weights of a network have no meaning.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Values = Mapping[str, Any]
 """Arrays or tensors by name."""
 
-LIMIT = 10_000_000  # numbers that are taken out of draws without being asked twice: 80 MB
+LIMIT = 10_000_000  # numbers read from draws by default: 80 MB
 
 
 def to_arviz(
@@ -46,48 +46,50 @@ def to_arviz(
 ) -> "DataTree":
     """A `DataTree` with dimensions chain and draw, and cycle and step as coordinates.
 
-    ArviZ counts all draws the same: weights of a `Posterior` are not passed on.
+    ArviZ gives all draws the same weight: weights of a `Posterior` are not passed on.
 
     Args:
         values: draws, for their weights; or function values by name, such as the predictions of
             each draw, with a leading dimension for draws. Without `draws`, `chains` and `cycles`
             they have leading dimensions for chains and draws.
-        names: which tensors of draws to take: their names, or a function that says so of a name;
-            by default all that hold floating point numbers.
-        draws: what function values are of: `posterior.draws`.
-        chains: number of the chain of each draw, where there is no `draws`; by default one chain.
-        cycles: number of the cycle of each draw, where there is no `draws`.
-        by: what the dimension chain is. With "cycle" each cycle of each chain is a chain of its
-            own, so that R-hat compares cycles.
-        cut: keep as many of the last draws of each chain as the shortest has; without it, chains
-            with unequal numbers of draws are refused.
+        names: which tensors of draws to take: their names, or a predicate on the name; by default
+            all floating-point tensors.
+        draws: the draws that the function values belong to: `posterior.draws`.
+        chains: chain of each draw, if `draws` is not given; by default one chain.
+        cycles: cycle of each draw, if `draws` is not given.
+        by: what the dimension chain is. With "cycle" each cycle of each chain is one chain, so that
+            R-hat compares cycles.
+        cut: keep as many of the last draws of each chain as the shortest chain has. By default,
+            chains with unequal numbers of draws raise a `ValueError`.
         log_likelihood: of each data point under each draw, as `posterior.log_scores` returns it.
         posterior_predictive: data predicted by each draw.
         observed_data: data, without a dimension for draws. This and the two above may be
-            dictionaries; else they are called "targets".
+            dictionaries; otherwise the variable is called "targets".
         coords: values of further dimensions, as `arviz_base.from_dict` takes them.
         dims: names of the further dimensions of each variable.
-        limit: how many numbers to take out of draws at most.
+        limit: largest number of values to read from draws.
     """
     arviz = require("arviz_base", "arviz")
     check_choice("by", by, ("chain", "cycle"))
     if isinstance(values, Mapping):
         if names is not None:
-            raise ValueError("names is for draws: of function values, give those that you want")
+            raise ValueError("names is for draws: give only the function values that you want")
         posterior = dict(values)
     else:
         if draws is not None or chains is not None or cycles is not None:
-            raise ValueError("draws, chains and cycles are for function values: draws know theirs")
+            raise ValueError(
+                "draws, chains and cycles are for function values: draws have their own"
+            )
         draws, names = list(values), [names] if isinstance(names, str) else names
         posterior = _weights(draws, names, check_count("limit", limit, at_least=1))
     if not posterior:
         raise ValueError("values is empty: give at least one function value by name")
     taken = sorted({"chain", "draw", "cycle", "step", "source_chain"} & posterior.keys())
     if taken:
-        raise ValueError(f"{taken[0]!r} is the name of a coordinate: call the values otherwise")
+        raise ValueError(f"{taken[0]!r} is the name of a coordinate: rename the values")
     known = _known(draws, chains, cycles)
     if by == "cycle" and "cycle" not in known:
-        raise ValueError("by='cycle' needs to know the cycles: give draws, or cycles")
+        raise ValueError("by='cycle' needs the cycle of each draw: give draws, or cycles")
     layout = _layout(known, by, cut) if known else None
 
     groups: dict[str, dict[str, Any]] = {"posterior": posterior}
@@ -106,7 +108,7 @@ def to_arviz(
         arrays,
         coords={**(coords or {}), **({"chain": layout.names} if layout else {})},
         dims=dims,
-        check_conventions=layout is None,  # it warns of more chains than draws: often so here
+        check_conventions=layout is None,  # it warns of more chains than draws, common here
         attrs={
             "/": {
                 "inference_library": "csgmcmc",
@@ -120,17 +122,17 @@ def to_arviz(
     return tree
 
 
-# Where draws go
+# The layout of the draws
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where each draw goes.
+    """Which draw is at which position of the arrays.
 
     Attributes:
         count: number of draws, before any are cut off.
-        rows: number of the draw at each place, of shape (chains, draws of each).
-        names: of the chains.
+        rows: index of the draw at each position, of shape (chains, draws per chain).
+        names: names of the chains.
         coordinates: dimensions and values of further coordinates, by name.
     """
 
@@ -143,14 +145,14 @@ class _Layout:
 def _known(
     draws: Sequence[Draw] | None, chains: ArrayLike | None, cycles: ArrayLike | None
 ) -> dict[str, NDArray]:
-    """What is known of each draw: chain, cycle and step; nothing, if values are arranged."""
+    """Chain, cycle and step of each draw; empty if the values have these dimensions already."""
     if draws is None:
         given = {"chain": chains, "cycle": cycles}
         known = {name: np.asarray(one) for name, one in given.items() if one is not None}
         shapes = {one.shape for one in known.values()}
         if len(shapes) > 1 or any(len(shape) != 1 or shape == (0,) for shape in shapes):
-            told = " and ".join(f"{name}s of shape {one.shape}" for name, one in known.items())
-            raise ValueError(f"chains and cycles must be one number for each draw, got {told}")
+            shown = " and ".join(f"{name}s of shape {one.shape}" for name, one in known.items())
+            raise ValueError(f"chains and cycles must be one number for each draw, got {shown}")
         if known:
             known.setdefault("chain", np.zeros(shapes.pop(), dtype=int))
         return known
@@ -158,9 +160,10 @@ def _known(
         raise ValueError("chains and cycles are known from draws: give one or the other")
     if not len(draws):
         raise ValueError("draws is empty: there is nothing to show")
+    attributes = {"chain": "chain_id", "cycle": "cycle", "step": "step"}
     return {
-        name: np.array([getattr(draw, field) for draw in draws])
-        for name, field in (("chain", "chain_id"), ("cycle", "cycle"), ("step", "step"))
+        name: np.array([getattr(draw, attribute) for draw in draws])
+        for name, attribute in attributes.items()
     }
 
 
@@ -176,7 +179,7 @@ def _layout(known: dict[str, NDArray], by: str, cut: bool) -> _Layout:
     if not cut and any(len(some) > shortest for some in ordered):
         counts = ", ".join(str(len(some)) for some in ordered)
         raise ValueError(
-            f"{by}s have unequal numbers of draws ({counts}): say cut=True to keep the last "
+            f"{by}s have unequal numbers of draws ({counts}): use cut=True to keep the last "
             f"{shortest} of each"
         )
     table = np.array([some[-shortest:] for some in ordered])
@@ -194,7 +197,7 @@ def _layout(known: dict[str, NDArray], by: str, cut: bool) -> _Layout:
     return _Layout(count, table, names, coordinates)
 
 
-# What goes there
+# The values
 
 
 def _weights(
@@ -212,13 +215,13 @@ def _weights(
     chosen = [name for name, tensor in first.items() if _wanted(name, tensor, names)]
     missing = sorted(set(names or ()) - set(chosen)) if not callable(names) else []
     if missing or not chosen:
-        told = ", ".join(missing) or "nothing"
-        raise ValueError(f"names asks for {told}, the draws have {', '.join(first)}")
+        wanted = ", ".join(missing) or "nothing"
+        raise ValueError(f"names asks for {wanted}, the draws have {', '.join(first)}")
     size = sum(first[name].numel() for name in chosen) * len(draws)
     if size > limit:
         raise ValueError(
             f"the draws hold {size:,} numbers, more than limit={limit:,}: choose some with names, "
-            "give function values in their place, or say limit"
+            "give function values instead, or raise limit"
         )
     stacked: dict[str, list[NDArray]] = {name: [] for name in chosen}
     for draw in draws:
@@ -251,8 +254,8 @@ def _arranged(name: str, values: Any, layout: _Layout | None) -> NDArray:
     if layout is None:
         if array.ndim < 2:
             raise ValueError(
-                f"{name} must have dimensions for chains and draws, got shape {array.shape}: say "
-                "whose draws they are with draws=posterior.draws"
+                f"{name} must have dimensions for chains and draws, got shape {array.shape}: or "
+                "give draws=posterior.draws"
             )
         return array
     if array.shape[:1] != (layout.count,):
@@ -264,7 +267,7 @@ def _arranged(name: str, values: Any, layout: _Layout | None) -> NDArray:
 
 
 def _array(values: Any) -> NDArray:
-    """In double precision: of rounded draws, ranks and with them R-hat come out otherwise."""
+    """As an array in double precision: rounding changes ranks, and with them R-hat."""
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         values = (values.double() if values.is_floating_point() else values).numpy()

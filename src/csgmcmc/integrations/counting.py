@@ -1,4 +1,4 @@
-"""N where a data point is not an example: how many targets a mean loss is over."""
+"""Counts N where a data point is not an example: the number of targets in the mean loss."""
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,19 +17,19 @@ def num_targets(
     causal: bool | None = None,
     ignore_index: int = -100,
 ) -> int:
-    """N of a data set with `labels`: how many targets the mean loss of a whole pass is over.
+    """N of a data set with `labels`: the number of targets in the mean loss over the data set.
 
-    These are tokens for language models, and sequences for models that classify sequences. Tokens
-    that are masked out, and the first of each sequence where the loss shifts labels, do not count.
+    These are tokens for language models, and sequences for sequence classifiers. Masked tokens do
+    not count, nor does the first token of each sequence if the loss shifts labels.
 
     Args:
         data: a loader of batches, or a data set of examples, which are dictionaries with `labels`.
-            Where a collator makes the labels, give a loader with that collator. All of it is read.
-        model: asked whether its loss shifts labels: evaluated on one example, where labels are one
-            for each token and `causal` is not given.
-        causal: whether the loss shifts labels, so that each token is predicted from those before
-            it, and the first of a sequence is not predicted at all.
-        ignore_index: label of what does not count.
+            If a collator makes the labels, give a loader with that collator. All of it is read.
+        model: evaluated on one example to find out whether its loss shifts labels, if there is one
+            label per token and `causal` is not given.
+        causal: whether the loss shifts labels: each token is predicted from those before it, and
+            the first of a sequence is not predicted.
+        ignore_index: label of masked targets.
     """
     return count_targets(data, model, causal, ignore_index)[0]
 
@@ -62,12 +62,12 @@ def count_targets(
 
 
 def check_not_sequences(labels: Any, num_data: float | None, examples: int | None) -> None:
-    """Refuse an N that is the number of sequences, where a batch has labels for many tokens.
+    """Raise a `ValueError` if N is the number of sequences, but there are labels for each token.
 
     Args:
-        labels: of a batch, if it has any.
+        labels: labels of a batch, if it has any.
         num_data: N of the sampler.
-        examples: how many examples the data set has, if it is known.
+        examples: number of examples in the data set, if known.
     """
     if num_data is None or num_data != examples or not isinstance(labels, Tensor):
         return
@@ -89,7 +89,7 @@ def each_of(data: Any) -> Iterator[Any]:
     if not hasattr(data, "__getitem__") or isinstance(data, IterableDataset):
         yield from data
         return
-    for index in range(len(data)):  # some data sets do not end when iterated
+    for index in range(len(data)):  # iterating some data sets never ends
         yield data[index]
 
 
@@ -115,10 +115,10 @@ def _shifts_labels(
     """Whether the first label of a sequence is without effect on the model's loss."""
     if model is None:
         raise ValueError(
-            "causal is not known: say causal=True if the loss shifts labels, as that of a causal "
+            "causal is not known: give causal=True if the loss shifts labels, as that of a causal "
             "language model does, causal=False if not, or give the model"
         )
-    # A loss of the first label alone, or of none: a large difference, or none at all.
+    # The loss of the first label alone against that of none: they differ, unless labels shift.
     try:
         inputs = one_sequence(model, batch, examples)
         labels = inputs["labels"]
@@ -129,23 +129,23 @@ def _shifts_labels(
             losses = [model(**{**inputs, "labels": each}).loss for each in (first, none)]
     except Exception as error:
         raise ValueError(
-            f"the model's loss could not be evaluated on the first example ({error}): say "
-            "causal=True or causal=False to num_targets, and give its number as num_data"
+            f"the model's loss could not be evaluated on the first example ({error}): call "
+            "num_targets with causal=True or causal=False, and give its result as num_data"
         ) from error
     return torch.allclose(*losses, rtol=1e-3, equal_nan=True)
 
 
 def one_sequence(model: nn.Module, batch: Mapping[str, Any], examples: bool) -> dict[str, Tensor]:
-    """What `model` takes of an example, or of the first one in a batch, as a batch of one."""
+    """The inputs of `model` from an example, or from the first of a batch, as a batch of one."""
     device = next(model.parameters()).device
     takes = inspect.signature(inner_model(model).forward).parameters
     found: dict[str, Tensor] = {}
     for name, value in batch.items():
-        if "labels" in takes and name not in takes:  # Trainer leaves such columns out, too
+        if "labels" in takes and name not in takes:  # Trainer drops such columns, too
             continue
-        with suppress(TypeError, ValueError, RuntimeError):  # a text that is still there
+        with suppress(TypeError, ValueError, RuntimeError):  # a column of text
             found[name] = torch.as_tensor(value).to(device)
-    is_example = examples and found["labels"].ndim < 2  # a list may be one of batches
+    is_example = examples and found["labels"].ndim < 2  # a list may hold batches
     return {name: tensor[None] if is_example else tensor[:1] for name, tensor in found.items()}
 
 
@@ -157,7 +157,7 @@ def inner_model(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def quietly(model: nn.Module) -> Iterator[None]:
-    """Evaluate `model` without a trace: no gradients, no random numbers, and its modes put back."""
+    """Evaluate `model` without side effects: no gradients, eval mode, and modes restored after."""
     modes = [(module, module.training) for module in model.modules()]
     try:
         model.eval()

@@ -6,10 +6,10 @@ from torch import Tensor
 
 
 def rescale_short_accumulation(params: Iterable[Tensor], batches: int, divided_by: int) -> None:
-    """Make gradients the mean over `batches`, where the loop has divided by more.
+    """Make gradients the mean over `batches`, if the loop has divided by a larger number.
 
     Loops divide each loss by the number of batches that a step accumulates, also in the last step
-    of an epoch, for which fewer may be left.
+    of an epoch, where fewer may be left.
     """
     if batches < divided_by:
         for param in params:

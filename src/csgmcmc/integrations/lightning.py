@@ -6,7 +6,7 @@
 
 Lightning's checkpoints hold the weights and, in the sampler's state, its noise. `ResumableLoader`
 adds the order of the data, the position in it, and the random state of everything else, so that
-`trainer.fit(module, loader, ckpt_path=...)` goes on with the same draws.
+`trainer.fit(module, loader, ckpt_path=...)` resumes with the same draws.
 """
 
 import math
@@ -52,13 +52,13 @@ class SamplingCallback(Callback):
     """Applies a schedule before each step of a Trainer, and keeps the draws.
 
     The module's `training_step` returns the mean negative log-likelihood of a batch, and its
-    `configure_optimizers` a csgmcmc sampler, or any torch optimizer, and nothing besides. A step of
+    `configure_optimizers` a csgmcmc sampler, or any torch optimizer, and nothing else. A step of
     the schedule is a step of the optimizer, however many batches it accumulates. lr, temperature,
     cycle and the number of draws go to the Trainer's loggers.
 
     Args:
-        schedule: how much of lr and temperature each step uses, and which draws are kept.
-        draws: where to keep them; in memory by default. Only the first process writes.
+        schedule: scales lr and temperature at each step, and says which draws are kept.
+        draws: where draws are kept; in memory by default. Only the first process writes.
         chain_id: number of the chain; by default the sampler's.
     """
 
@@ -71,9 +71,9 @@ class SamplingCallback(Callback):
         check_draws(self.draws)
         self.chain_id = None if chain_id is None else check_count("chain_id", chain_id, at_least=0)
         self._process = os.getpid()
-        self.stepper: Stepper | None = None  # made in each run, of its optimizer
-        self._batches = 0  # whose gradients are in the step that comes
-        self._stops = False  # whether the schedule ends the run, or the Trainer
+        self.stepper: Stepper | None = None  # made in each run, for its optimizer
+        self._batches = 0  # batches accumulated for the next step
+        self._stops = False  # whether the schedule ends the run, not the Trainer
         self._loader: ResumableLoader | None = None
         self._loaded: dict[str, Any] = {}
         self._random: dict[str, Any] | None = None
@@ -81,13 +81,13 @@ class SamplingCallback(Callback):
     # Before the run
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._loaded = {}  # what is left of a checkpoint that was loaded for a test
+        self._loaded = {}  # from a checkpoint that was loaded for a test
         if stage != "fit":
             return
         if not pl_module.automatic_optimization:
             raise ValueError(
-                "automatic_optimization is False: a schedule needs steps that the Trainer takes, "
-                "with one optimizer; set it to True, or write the loop yourself"
+                "automatic_optimization is False: the schedule needs a Trainer that steps one "
+                "optimizer itself; set it to True, or use csgmcmc.Stepper in your own loop"
             )
         strategy = type(trainer.strategy)
         if not WHOLE & {kind.__name__ for kind in strategy.__mro__}:
@@ -108,8 +108,8 @@ class SamplingCallback(Callback):
         )
         if isinstance(self.draws, MemoryDraws) and os.getpid() != self._process:
             raise ValueError(
-                "draws in memory would end with the processes that this strategy starts: keep them "
-                "in a DrawStore"
+                "draws in memory would be lost with the processes that this strategy starts: "
+                "keep them in a DrawStore"
             )
         self._batches, self._random = 0, None
         if self._loaded.get("settings") is not None:
@@ -119,7 +119,7 @@ class SamplingCallback(Callback):
         self._check_length(trainer)
         self._loader = _resumable_loader(trainer)
         if self._loader is not None and self._loaded.get("loader") is not None:
-            # Lightning does not do so at the end of an epoch.
+            # Lightning does not load it at the end of an epoch.
             self._loader.load_state_dict(self._loaded["loader"])
         self._loaded = {}
         self._running.taken = trainer.global_step
@@ -131,7 +131,7 @@ class SamplingCallback(Callback):
         return self.stepper
 
     def _check_length(self, trainer: Trainer) -> None:
-        """Refuse a Trainer that would run on after the schedule, and name one that stops before."""
+        """Raise a `ValueError` if the Trainer takes more steps than the schedule; warn if fewer."""
         callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
         changing = any(isinstance(each, GradientAccumulationScheduler) for each in callbacks)
         total = -1 if changing else trainer.estimated_stepping_batches
@@ -147,15 +147,15 @@ class SamplingCallback(Callback):
         trial = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
         if trainer.is_global_zero and not trial:
             warnings.warn(
-                f"the Trainer stops after {total} of the {steps} steps of the schedule, which "
-                f"misses draws: {advice}",
+                f"the Trainer stops after {total} of the {steps} steps of the schedule, so that "
+                f"draws will be missing: {advice}",
                 stacklevel=2,
             )
 
     # One step
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._loader = _resumable_loader(trainer)  # which may be made anew every few epochs
+        self._loader = _resumable_loader(trainer)  # it may be replaced every few epochs
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -191,8 +191,8 @@ class SamplingCallback(Callback):
             trainer.should_stop = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # Training goes on with the random state that it had, so that draws do not depend on when
-        # there was validation, and a resumed run need not repeat one.
+        # Training continues with the random state from before validation, so that draws do not
+        # depend on when it runs, and a resumed run need not repeat it.
         if self._random is not None:
             restore_random_state(self._random, [])
             self._random = None
@@ -230,7 +230,7 @@ class SamplingCallback(Callback):
 
 
 def _only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
-    """The sampler, with nothing besides that would move its lr."""
+    """The only optimizer; raises a `ValueError` if a scheduler would change its lr."""
     if len(trainer.optimizers) != 1:
         raise ValueError(
             f"configure_optimizers returns {len(trainer.optimizers)} optimizers: return one"
@@ -251,7 +251,7 @@ def _only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
 
 
 def _resumable_loader(trainer: Trainer) -> ResumableLoader | None:
-    """The training data, if they can be resumed, and if each process has some of its own."""
+    """The `ResumableLoader` of the training data, if there is one."""
     loader = trainer.train_dataloader
     if not isinstance(loader, ResumableLoader):
         return None

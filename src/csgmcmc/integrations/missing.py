@@ -1,4 +1,4 @@
-"""What to say when an optional package is not installed."""
+"""Imports of optional packages, with a helpful error."""
 
 import importlib
 from types import ModuleType
@@ -8,13 +8,13 @@ def require(package: str, extra: str) -> ModuleType:
     """Import an optional package, or say how to install it.
 
     Args:
-        package: What to import, `"lightning.pytorch"` for example.
-        extra: The extra of this library that installs it.
+        package: the module to import, e.g. `"lightning.pytorch"`.
+        extra: the extra of this library that installs it.
     """
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        # A package that is there, but misses something itself, says so better than we could.
+        # If the package itself lacks a dependency, its own error is clearer.
         if error.name is None or not f"{package}.".startswith(f"{error.name}."):
             raise
         raise ImportError(

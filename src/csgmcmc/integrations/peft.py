@@ -1,11 +1,11 @@
-"""Adapters: draws of LoRA and its like as ordinary adapters of `peft`.
+"""Adapters: draws of LoRA and similar adapters, saved as ordinary adapters of `peft`.
 
-Sampling only the adapter needs nothing from here: samplers take what is trainable, and a store with
-`only=keep_trainable(model)` keeps no more than that in each draw.
+Sampling an adapter needs nothing from here: give the sampler the trainable parameters, and keep
+only these in each draw with `only=keep_trainable(model)`.
 
     store = DrawStore("runs/lora", only=keep_trainable(model))
     ...
-    save_adapters(model, store, "runs/adapters")  # for everything else that reads adapters
+    save_adapters(model, store, "runs/adapters")  # for any tool that reads adapters
 """
 
 import os
@@ -30,9 +30,9 @@ def save_adapters(
     """Write each draw as an adapter that `PeftModel.from_pretrained` loads; returns their folders.
 
     Args:
-        model: the model, whose active adapter was sampled; it is left as it is.
+        model: the model whose active adapter was sampled; it is not changed.
         draws: a `DrawStore`, `MemoryDraws`, or a list of some of their draws.
-        folder: where to; each draw gets a folder CHAIN-STEP in it.
+        folder: the output folder; each draw gets a subfolder CHAIN-STEP.
     """
     if not isinstance(model, PeftModel):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""A loader whose position can be saved, for training loops that are not ours."""
+"""A loader whose position can be saved, for training loops of other packages."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -12,15 +12,15 @@ from csgmcmc.stepper.resumable_batches import ResumableBatches
 
 
 class ResumableLoader:
-    """A loader whose order, position and random transforms go on exactly from a checkpoint.
+    """A loader whose order, position and random transforms resume exactly from a checkpoint.
 
-    Its state, which Lightning saves and loads, holds that of the global generators too. The epoch
-    in progress is begun again and its batches are passed over. Whenever it is iterated it goes on
-    where it was, with as many batches as an epoch has: a Trainer that resumes does not always begin
+    Its state, which Lightning saves and loads, includes that of the global generators. The epoch in
+    progress is started again and its batches are skipped. Each iteration continues from the current
+    position and gives as many batches as an epoch has: a Trainer that resumes does not always begin
     its epochs at the same step.
 
-    With several processes the loader's sampler is a `DistributedSampler`, and only the first
-    process goes on with the same random transforms and dropout.
+    With several processes the loader's sampler must be a `DistributedSampler`, and only the first
+    process resumes with the same random transforms and dropout.
 
     Args:
         loader: a `DataLoader`, or anything with a length that gives batches when it is iterated.
@@ -32,8 +32,8 @@ class ResumableLoader:
         self.loader = loader
         if describe_loader(loader)["batches"] is None:
             raise ValueError(
-                f"loader must have a length, got {type(loader).__name__} without one: a position "
-                "in it could not be found again"
+                f"loader must have a length, got {type(loader).__name__} without one: its position "
+                "could not be restored"
             )
         self._feed = ResumableBatches(loader, generators, end_epochs=True)
         self._loaded: dict[str, Any] | None = None
@@ -43,13 +43,13 @@ class ResumableLoader:
 
     def __iter__(self) -> Iterator[Any]:
         for _ in range(len(self)):
-            if self._loaded is not None:  # only now: who asks for batches draws from the generators
+            if self._loaded is not None:  # only now: iterating draws from the generators
                 state, self._loaded = self._loaded, None
                 self._go_to(state)
             yield self._feed.next()
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, and the random state of this moment."""
+        """The position and the current random state."""
         if self._loaded is not None:
             return self._loaded
         return {
@@ -59,14 +59,14 @@ class ResumableLoader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state` when the next batch is asked for."""
+        """Continue from `state` when the next batch is requested."""
         check_same(state["data"], describe_loader(self.loader), "data")
         self._loaded = state
 
     def _go_to(self, state: dict[str, Any]) -> None:
         feed, now = state["feed"], state["random"]
         if dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
-            # The state is the first process's: replicas must not draw what that draws.
+            # The state is that of the first process: replicas must not repeat its random numbers.
             now = random_state(self._feed.generators)
             feed = {**feed, "began": now}
         self._feed.load_state_dict(feed)

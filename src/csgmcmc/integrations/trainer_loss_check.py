@@ -1,9 +1,9 @@
-"""Checks that the loss which `Trainer` trains with is the mean that N belongs to.
+"""Checks that the loss of a `Trainer` is the mean that N belongs to.
 
-`Trainer` divides the sum of the losses of all batches of a step by the number of targets in them,
-and leaves the dividing to the model. Two things go wrong with that. Some models return the mean of
-each batch all the same, which is then summed over batches and processes. And of some the number is
-that of all labels, where the loss leaves out the first of each sequence.
+`Trainer` divides the summed losses of all batches of a step by their number of targets, and leaves
+the division to the model. Two things can go wrong. Some models return the mean of each batch
+anyway, and `Trainer` sums these over batches and processes. For others, `Trainer` counts all
+labels, although the loss leaves out the first of each sequence.
 """
 
 import inspect
@@ -22,28 +22,28 @@ from csgmcmc.integrations.counting import (
     quietly,
 )
 
-TOLERANCE = 1e-3  # relative, of a number of targets
+TOLERANCE = 1e-3  # relative error of a number of targets
 
 
 def tell_trainer(
     model: nn.Module, batch: Mapping[str, Any], *, examples: bool, causal: bool
 ) -> None:
-    """Say of `model` what a `Trainer` that is made with it would not know of its loss.
+    """Set on `model` what a `Trainer` cannot find out about its loss.
 
     Args:
-        model: the model that `Trainer` gets.
-        batch: the first one of a loader, or the first example of a data set.
-        examples: which of the two.
+        model: the model for the `Trainer`.
+        batch: the first batch of a loader, or the first example of a data set.
+        examples: whether it is an example.
         causal: whether the loss shifts labels.
     """
     inner: Any = inner_model(model)
     if causal and getattr(inner, "loss_type", "") is None:
-        inner.loss_type = "ForCausalLM"  # what it falls back to anyway
+        inner.loss_type = "ForCausalLM"  # its default anyway
     takes = inspect.signature(inner.forward).parameters.values()
-    told = any(each.kind == inspect.Parameter.VAR_KEYWORD for each in takes)
-    if not told or hasattr(inner, "accepts_loss_kwargs"):
+    takes_count = any(each.kind == inspect.Parameter.VAR_KEYWORD for each in takes)
+    if not takes_count or hasattr(inner, "accepts_loss_kwargs"):
         return
-    with suppress(Exception):  # of a model that needs its collator; the first batch is looked at
+    with suppress(Exception):  # the model may need its collator: the first batch is checked later
         inputs = one_sequence(model, batch, examples)
         inputs["labels"] = torch.where(inputs["labels"] == -100, 0, inputs["labels"])
         with quietly(model):
@@ -55,13 +55,13 @@ def tell_trainer(
 def check_first_batch(
     model: nn.Module, *, num_data: float | None, examples: int | None, batches: int
 ) -> RemovableHandle:
-    """Check N and the loss when `model` gets its first batch, and raise a `ValueError`.
+    """Check N and the loss at the first batch of `model`; raises a `ValueError` there.
 
     Args:
         model: the model that `Trainer` trains.
         num_data: N of the sampler.
-        examples: how many examples the data set has, if it is known.
-        batches: how many batches a step has, over all processes.
+        examples: number of examples in the data set, if known.
+        batches: number of batches per step, over all processes.
     """
 
     def look(module: nn.Module, _: tuple[Any, ...], inputs: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def check_first_batch(
         labels = inputs.get("labels")
         if isinstance(labels, Tensor):
             targets = labels[:, 1:] if labels.ndim > 1 else labels
-            if bool((targets == -100).all()):  # says nothing: the next batch may
+            if bool((targets == -100).all()):  # not informative: wait for the next batch
                 return
             check_not_sequences(labels, num_data, examples)
             if inputs.get("num_items_in_batch") is not None:
@@ -90,12 +90,12 @@ def _check_divisor(model: nn.Module, inputs: dict[str, Any], batches: int) -> No
             raise ValueError(
                 f"the loss of {type(inner_model(model)).__name__} is the mean of one batch, but "
                 f"Trainer sums it over the {batches} batches of a step, so that gradients are "
-                f"{batches} times too large: say {name}.accepts_loss_kwargs = False before you "
+                f"{batches} times too large: set {name}.accepts_loss_kwargs = False before you "
                 "make the Trainer"
             )
         return
-    # With more than one batch, how many of the items are of this one is not known; but a loss that
-    # has no name and shifts labels is one that Trainer counts wrong.
+    # With several batches, the number of items in this one is not known. But Trainer counts wrong
+    # if the loss shifts labels and has no name.
     shifts = abs(found - float((inputs["labels"] != -100).sum())) > TOLERANCE * found
     unnamed = getattr(inner_model(model), "loss_type", "") is None
     wrong = abs(items - found) > TOLERANCE * found if batches == 1 else shifts and unnamed
@@ -103,26 +103,26 @@ def _check_divisor(model: nn.Module, inputs: dict[str, Any], batches: int) -> No
         raise ValueError(
             f"Trainer divides the loss of {type(inner_model(model)).__name__} by more tokens than "
             f"are in it ({items:.0f} in a step), since it does not know that labels are shifted: "
-            f"say {name}.loss_type = 'ForCausalLM' before you make the Trainer, and upgrade "
+            f"set {name}.loss_type = 'ForCausalLM' before you make the Trainer, and upgrade "
             "transformers if that does not help"
         )
 
 
 def _items_in_loss(model: nn.Module, inputs: dict[str, Any], items: float) -> float | None:
-    """How many targets of the batch are in the loss; None if the model takes the mean by itself.
+    """Number of targets of the batch in the loss; None if the model always takes the mean.
 
-    The loss is sum / items, or sum / found where the model is not told items, plus what does not
+    The loss is sum / items, or sum / found if the model is not given items, plus terms that do not
     depend on them.
     """
-    told = inputs["num_items_in_batch"]
-    untold = {name: value for name, value in inputs.items() if name != "num_items_in_batch"}
+    count = inputs["num_items_in_batch"]
+    without_count = {name: value for name, value in inputs.items() if name != "num_items_in_batch"}
     with quietly(model):
         by_items, by_twice, mean = (
             float(model(**each).loss)
             for each in (
                 inputs,
-                {**untold, "num_items_in_batch": 2 * told},
-                untold,
+                {**without_count, "num_items_in_batch": 2 * count},
+                without_count,
             )
         )
     total = 2 * items * (by_items - by_twice)

@@ -1,10 +1,10 @@
-"""Hugging Face `Trainer`: a sampler in the place of its optimizer, and draws kept as it trains.
+"""Hugging Face `Trainer`: a sampler in place of its optimizer, and draws kept during training.
 
     parts = trainer_parts(model, data, schedule, draws, lr=0.1, weight_decay=1e-4)
     args = TrainingArguments("runs/trainer", max_steps=schedule.steps, max_grad_norm=0)
     Trainer(model, args, train_dataset=data, **parts).train()
 
-N is the number of targets that the loss is a mean over: tokens, for language models.
+N is the number of targets in the mean loss: tokens, for language models.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ WORDS = LoopWords(
     clip="TrainingArguments(max_grad_norm=...), with allow_clipping=True",
     mixed_precision="TrainingArguments(bf16=True)",
 )
-COUNT_BATCH = 64  # examples that are collated at once, only to count their targets
+COUNT_BATCH = 64  # examples collated at once to count their targets
 
 
 def trainer_parts(
@@ -77,19 +77,19 @@ def trainer_parts(
     allow_clipping: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
-    """What makes a `Trainer` a sampler: its arguments `optimizers` and `callbacks`.
+    """The arguments `optimizers` and `callbacks` that make a `Trainer` sample.
 
-    Call it before the `Trainer` is made: where `Trainer` would divide the model's loss by the wrong
-    number, `model.loss_type` or `model.accepts_loss_kwargs` is set.
+    Call it before the `Trainer` is made: if `Trainer` would divide the model's loss by the wrong
+    number, this sets `model.loss_type` or `model.accepts_loss_kwargs`.
 
     Args:
-        model: the model that the `Trainer` gets; what of it is trainable is sampled.
+        model: the model for the `Trainer`; its trainable parameters are sampled.
         data: its `train_dataset`.
-        schedule: how much of lr and temperature each step uses, and which draws are kept.
-        draws: where to keep them.
+        schedule: scales lr and temperature at each step, and says which draws are kept.
+        draws: where draws are kept.
         lr: step size, as for `torch.optim.SGD`.
-        sampler: the kind of sampler.
-        collate: its `data_collator`, where that makes the labels.
+        sampler: the class of the sampler.
+        collate: its `data_collator`, if that makes the labels.
         num_data: N; by default the number of targets in the loss, as `num_targets` counts them.
         allow_clipping: see `SamplingCallback`.
         options: further options of the sampler, e.g. `momentum=0.9`.
@@ -97,7 +97,7 @@ def trainer_parts(
     if not (isinstance(sampler, type) and issubclass(sampler, Sampler)):
         raise ValueError(
             f"sampler must be a csgmcmc sampler, such as SGHMC, got {sampler!r}: the class, not an "
-            "object; for any other optimizer use TrainerSchedule and KeepDraws"
+            "object; for any other optimizer use SamplingCallback"
         )
     if num_data is None:
         loader = data
@@ -151,13 +151,13 @@ class SamplingCallback(TrainerCallback):
         Trainer(model, ..., optimizers=(sampler, callback.scheduler), callbacks=[callback])
 
     Args:
-        model: the model that the `Trainer` gets.
+        model: the model for the `Trainer`.
         sampler: a sampler over its parameters, or any torch optimizer.
-        schedule: how much of lr and temperature each step uses, and which draws are kept.
-        draws: where to keep them.
+        schedule: scales lr and temperature at each step, and says which draws are kept.
+        draws: where draws are kept.
         allow_clipping: let `Trainer` clip gradients. By default `max_grad_norm`, which is 1 unless
-            you set it, must be 0: clipped gradients are not those of the posterior, and where
-            clipping acts, the stationary distribution is another one.
+            you set it, must be 0: where clipping acts, the stationary distribution is not the
+            posterior.
     """
 
     def __init__(
@@ -178,12 +178,12 @@ class SamplingCallback(TrainerCallback):
     def on_init_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Refuse gradient clipping that nobody has asked for."""
+        """Raise a `ValueError` for gradient clipping without `allow_clipping`."""
         if args.max_grad_norm and not self._allow_clipping:
             raise ValueError(
                 f"max_grad_norm={args.max_grad_norm} clips gradients, which are then not those of "
-                "the posterior: say TrainingArguments(max_grad_norm=0), or allow_clipping=True if "
-                "you mean it"
+                "the posterior: use TrainingArguments(max_grad_norm=0), or allow_clipping=True to "
+                "clip all the same"
             )
 
     def on_train_begin(
@@ -201,20 +201,20 @@ class SamplingCallback(TrainerCallback):
             )
         if state.max_steps != steps:
             raise ValueError(
-                f"max_steps={state.max_steps} is what the Trainer will take, but the schedule has "
-                f"steps={steps}: say TrainingArguments(max_steps={steps})"
+                f"max_steps={state.max_steps} of the Trainer differs, as the schedule has "
+                f"steps={steps}: use TrainingArguments(max_steps={steps})"
             )
         again = state.global_step == 0 and stepper.taken > 0
         if again or (state.global_step > 0 and not stepper.resumed):
             raise ValueError(
                 f"the Trainer begins at step {state.global_step}, but the sampler has taken "
-                f"{stepper.taken} steps: make sampler and schedule anew for each run, and resume "
+                f"{stepper.taken} steps: make a new sampler and callback for each run, and resume "
                 "from checkpoints that were not saved with save_only_model=True"
             )
         if args.n_gpu > 1:
             raise ValueError(
-                f"n_gpu={args.n_gpu}: one process would deal its batches out to GPUs; start one "
-                "for each GPU with torchrun, or let it see only one with CUDA_VISIBLE_DEVICES"
+                f"n_gpu={args.n_gpu}: one process would split its batches over GPUs; start one "
+                "process per GPU with torchrun, or show it only one with CUDA_VISIBLE_DEVICES"
             )
         shared = args.world_size if args.average_tokens_across_devices else 1
         batches = args.gradient_accumulation_steps * shared
@@ -237,22 +237,22 @@ class SamplingCallback(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Stop if the weights are no longer finite, which the `Trainer` does not see."""
+        """Raise `DivergedError` if a weight is not finite, which the `Trainer` does not notice."""
         if self.stepper.taken:
             self.stepper.check_weights()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Say so if skipped steps have left the schedule's end undone."""
+        """Print a message if skipped steps have left the schedule incomplete."""
         self._stop_looking()
         schedule, taken = self.stepper.schedule, self.stepper.taken
         left = schedule.steps - taken
         if left and state.global_step == state.max_steps and state.is_world_process_zero:
             missed = sum(schedule(step).collect for step in range(taken, schedule.steps))
             _say(
-                f"{left} steps were skipped because gradients overflowed, so that the schedule's "
-                f"last {left} were not taken, and {missed} draws are missing"
+                f"{left} steps were skipped because gradients overflowed, so the last {left} steps "
+                f"of the schedule were not taken, and {missed} draws are missing"
             )
 
     def _stop_looking(self) -> None:

@@ -8,20 +8,20 @@ from torch import Tensor, nn
 
 
 def model_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
-    """For `Chain(model, model_loss, ...)`: the loss that the model itself works out."""
+    """For `Chain(model, model_loss, ...)`: the loss that the model itself computes."""
     return model(**batch).loss
 
 
 def logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tensor:
-    """For `Posterior(forward=logits)`: the logits for inputs that are a dictionary."""
+    """For `Posterior(forward=logits)`: the logits of inputs that are a dictionary."""
     return model(**{name: value for name, value in inputs.items() if name != "labels"}).logits
 
 
 def next_token_logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tensor:
-    """For `Posterior(forward=next_token_logits)`: of all tokens that have a target, in one row.
+    """For `Posterior(forward=next_token_logits)`: logits of all tokens with a target, flattened.
 
-    The targets are those of `Pairs(loader, causal=True)`; without labels in the inputs, the logits
-    are those of the token after each sequence.
+    The targets are those of `Pairs(loader, causal=True)`. Without labels in the inputs, these are
+    the logits of the token after each sequence.
     """
     found = logits(model, inputs)
     if "labels" not in inputs:
@@ -34,12 +34,12 @@ def next_token_logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tens
 
 
 class Pairs:
-    """Batches that are dictionaries, as pairs of inputs and targets that `Posterior` reads.
+    """Turns batches that are dictionaries into pairs of inputs and targets, for `Posterior`.
 
     Args:
         loader: a loader of dictionaries with `labels`.
-        causal: of a causal language model: the targets are the labels of all tokens that are
-            predicted, in one row, as `next_token_logits` gives their logits.
+        causal: for a causal language model: the targets are the labels of all predicted tokens,
+            flattened, as `next_token_logits` gives their logits.
     """
 
     def __init__(self, loader: Iterable[dict[str, Any]], *, causal: bool = False) -> None:
