@@ -44,7 +44,8 @@ $(PEERS)/.ready: benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
 	@touch $@
 
-bench: export PYTHONPATH := $(CURDIR)  # they use networks of paper/
+# The benchmarks use networks of paper/.
+bench: export PYTHONPATH := $(CURDIR)
 bench: $(READY) $(PEERS)/.ready ## Time everything beside its plain counterpart and beside peers; takes a while
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/stores.py

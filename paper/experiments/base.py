@@ -29,7 +29,7 @@ class Experiment(ABC, Generic[C]):
     """One family of tables and figures of the paper.
 
     An experiment is its jobs: each can be run by itself, in any order, in a process of its own, and
-    gives a record. So a run that was stopped goes on with the jobs that have no record.
+    gives a record. So a run that was stopped continues with the jobs that have no record.
     """
 
     name: ClassVar[str]

@@ -112,7 +112,7 @@ class MixtureConfig(Config):
 
     @property
     def candidates(self) -> tuple[Method, ...]:
-        """What the search goes through: hot exploration that cools down as it goes on."""
+        """What the search tries: hot exploration that cools down along the way."""
         return tuple(
             Method(
                 f"{cycles} cycles, β={exploration}, cooling from T={heat:g}",

@@ -49,7 +49,7 @@ def reproduce(
     Args:
         experiment: which one.
         preset: settings, by their name in `experiment.presets`.
-        out: folder of the results. A run that was stopped goes on where it was.
+        out: folder of the results. A run that was stopped is continued.
         seeds: how many, in place of the preset's.
         data: folder of the data sets, for experiments that need one.
         workers: processes, each with one thread; 1 runs all jobs here.

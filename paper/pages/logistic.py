@@ -232,7 +232,7 @@ def _sizes(config: Mapping[str, Any], rows: Rows, batch: int | None) -> Grid:
         lines,
         note="“Its formula” is not truncated: what it gives below 0 or above the number of draws "
         "means nothing. “Usual” is rank-normalised, with the chain's own "
-        "mean and variance (Vehtari et al. 2021): of a law that is too wide it sees nothing.",
+        "mean and variance (Vehtari et al. 2021): it does not see that a distribution is too wide.",
     )
 
 
@@ -254,12 +254,13 @@ def _what_moments_say(config: Mapping[str, Any], rows: Rows) -> str:
     return (
         "**What cannot be gamed.** The effective sample size says how correlated draws are, and "
         "the paper's formula not even that: untruncated, it depends on nothing but the mean and "
-        "the second moment. A chain can also have many effective draws of the wrong law: small "
+        "the second moment. A chain can also have many effective draws of the wrong distribution: "
+        "small "
         "batches make gradients noisy, and large steps add that noise to the posterior's spread. "
         "So the next tables compare mean and standard deviation with the reference's: of each run, "
-        "where slow chains are too narrow, as they have seen but a part of the posterior; and of "
-        "all runs taken together, where what is wrong is the law. Median ratio of sds, all runs "
-        f"together: {'; '.join(ranges)}."
+        "where slow chains are too narrow, as they have seen only a part of the posterior; and of "
+        "all runs together, which shows whether the stationary distribution is wrong. Median ratio "
+        f"of sds, all runs together: {'; '.join(ranges)}."
     )
 
 
@@ -325,9 +326,9 @@ def _search(
         "among the settings whose median sd over all runs is within "
         f"{config['search_sd_tolerance']:.0%} of the reference's, or the nearest where there is "
         "none. What is carried over to the other data is momentum, M, and "
-        "the excess: lr is where the law of the discrete update, with the curvature as the "
-        "variance of a data point's gradient, foresees a variance of 1 + excess times the right "
-        f"one along the steepest direction at the start of a cycle. Chosen: {found}."
+        "the excess: lr is where the stationary distribution of the discrete update, with the "
+        "curvature as the variance of a data point's gradient, has 1 + excess times the right "
+        f"variance along the steepest direction at the start of a cycle. Chosen: {found}."
     )
     grid = Grid(
         f"Search on {on.capitalize()}: truncated effective sample size (sd ratio, all runs)",

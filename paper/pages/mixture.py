@@ -202,8 +202,8 @@ def _coverage(config: Mapping[str, Any], records: Mapping[str, Record]) -> Grid:
             "total variation the distance of the modes' shares of the draws from 1/25 each. "
             "The published code has smaller steps, gradients with unit noise, and noise while "
             "exploring; SGLD keeps its first step size for 500 steps, and the first 50 draws of a "
-            "cycle are dropped. It leaves out of the injected noise what the gradients bring: the "
-            "law of its chains is that of exact gradients."
+            "cycle are dropped. It subtracts the variance of the gradients from that of the "
+            "injected noise: the stationary distribution is that of exact gradients."
         ),
     )
 

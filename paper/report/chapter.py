@@ -47,7 +47,7 @@ class Chapter:
         if self.page:
             return self.page.summary
         jobs = len(self.results["records"])
-        return f"This run is unfinished: {jobs} jobs are done. The command below goes on with it."
+        return f"This run is unfinished: {jobs} jobs are done. The command below continues it."
 
     @property
     def tally(self) -> str:

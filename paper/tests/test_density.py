@@ -1,4 +1,4 @@
-"""The fast way to run densities, held to `Chain` and to the exact law."""
+"""The fast way to run densities, compared with `Chain` and the exact stationary distribution."""
 
 import pytest
 import torch
