@@ -1,13 +1,13 @@
 """The posterior over a LoRA adapter of a small language model, in about a minute on one core.
 
-A small Llama, made from a config, learns a language. Then an adapter, and nothing else, learns
-another one from twenty sentences: once trained, with the same cycles, and once sampled, each with a
-weak and with a strong weight decay. The languages are Markov chains, so that the best possible
-answer is known.
+A small Llama, made from a config, learns a language. Then an adapter learns another one from twenty
+sentences, with the base model fixed: once trained and once sampled, with the same cycles, each with
+a weak and with a strong weight decay. The languages are Markov chains, so the best possible result
+is known.
 
-A trained adapter is as good as its weight decay: with the weak one it learns the twenty sentences
-by heart, with the right one it is the best of all. The average over sampled adapters hardly depends
-on it.
+The quality of a trained adapter depends on its weight decay: with the weak one it memorises the
+twenty sentences, with the strong one it is the best of all. The average over sampled adapters
+hardly depends on it.
 
     pip install 'csgmcmc[transformers,peft]'
     python examples/adapters.py
@@ -35,13 +35,13 @@ WEAK, STRONG = 0.03, 0.1
 
 
 def language(seed: int) -> Tensor:
-    """How likely each word is after each other one."""
+    """Transition probabilities between words."""
     generator = torch.Generator().manual_seed(seed)
     return (2 * torch.randn(WORDS, WORDS, generator=generator)).softmax(-1)
 
 
 def sentences(chances: Tensor, count: int, seed: int) -> Any:
-    """Sentences of a language, as a data set that transformers understand."""
+    """Sentences of a language, as a data set for transformers."""
     generator = torch.Generator().manual_seed(seed)
     words = [torch.randint(WORDS, (count, 1), generator=generator)]
     for _ in range(LENGTH - 1):
@@ -51,13 +51,13 @@ def sentences(chances: Tensor, count: int, seed: int) -> Any:
 
 
 def best_nll(chances: Tensor, data: Any) -> float:
-    """Of the language itself: what no model can beat but by chance."""
+    """NLL under the language itself: no model can beat it except by chance."""
     ids = torch.stack([one["input_ids"] for one in data])
     return -chances[ids[:, :-1], ids[:, 1:]].log().mean().item()
 
 
 def pretrained(epochs: int) -> LlamaForCausalLM:
-    """A small Llama that knows the first language."""
+    """A small Llama trained on the first language."""
     config = LlamaConfig(
         vocab_size=WORDS,
         hidden_size=32,
@@ -80,9 +80,9 @@ def pretrained(epochs: int) -> LlamaForCausalLM:
 def adapters(
     base: nn.Module, data: Any, temperature: float, decay: float, steps: int, folder: Path
 ) -> csgmcmc.Posterior:
-    """Draws of an adapter; at temperature 0 these are just points of its training."""
+    """Draws of an adapter; at temperature 0 these are snapshots of its training."""
     config = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
-    torch.manual_seed(1)  # the same first adapter
+    torch.manual_seed(1)  # the same initial adapter for all runs
     model = get_peft_model(copy.deepcopy(base), config)  # pyright: ignore[reportArgumentType]
     sampler = csgmcmc.SGHMC(
         [param for param in model.parameters() if param.requires_grad],
@@ -101,7 +101,7 @@ def adapters(
 
 
 def nll(posterior: csgmcmc.Posterior, data: Any) -> float:
-    """Mean negative log-likelihood of a token under the averaged prediction."""
+    """Mean negative log-likelihood per token under the posterior predictive."""
     loader = Pairs(DataLoader(data, batch_size=100), causal=True)
     found: Any = posterior.predict_loader(loader)
     targets = torch.cat([targets for _, targets in loader])
@@ -109,7 +109,7 @@ def nll(posterior: csgmcmc.Posterior, data: Any) -> float:
 
 
 def main(steps: int = 800, epochs: int = 5) -> dict[tuple[str, float], float]:
-    """Print a table; returns its numbers by their row and weight decay."""
+    """Print a table; returns its numbers by row and weight decay."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     base, scores, size = pretrained(epochs), {}, 0.0
@@ -125,7 +125,7 @@ def main(steps: int = 800, epochs: int = 5) -> dict[tuple[str, float], float]:
             store = csgmcmc.DrawStore(Path(folder) / f"sampled-{decay}")
             size = store.size_on_disk() / len(store)
     print(f"N is {num_targets(train, causal=True)} tokens, not {len(train)} sentences.")
-    print(f"Held-out NLL of a token     decay {WEAK}   decay {STRONG}")
+    print(f"Held-out NLL per token      decay {WEAK}   decay {STRONG}")
     for row in dict.fromkeys(row for row, _ in scores):
         print(f"  {row:24} {scores[row, WEAK]:11.3f} {scores[row, STRONG]:11.3f}")
     print(f"  {'the language itself':24} {best_nll(language(1), test):11.3f}")
