@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from csgmcmc.diagnostics import effective_sample_size, mcse, r_hat, reference_ess
 from csgmcmc.samplers import SGHMC
 from csgmcmc.schedules import Schedule
-from csgmcmc.targets import LogisticRegression, hmc, laplace
+from csgmcmc.targets import LogisticRegression
 from paper.density import run_density
 from paper.experiments.base import Record
+from paper.hmc import hmc, laplace
 
 R_HAT = 1.01
 """At or above this, the chains of a reference do not agree."""

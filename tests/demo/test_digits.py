@@ -6,8 +6,9 @@ import torch
 from torch.utils.data import DataLoader
 
 import csgmcmc
+from benchmarks.demo_settings import search
 from csgmcmc.demo import load_letters
-from csgmcmc.demo.digits import METHODS, DigitsDemo, make_chain, sample, score, search
+from csgmcmc.demo.digits import METHODS, DigitsDemo, make_chain, sample, score
 from csgmcmc.diagnostics import auroc
 from csgmcmc.posterior import ClassPredictive
 

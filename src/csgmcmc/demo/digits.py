@@ -1,17 +1,15 @@
 """Digits: SGDM, Snapshot, cSGLD and cSGHMC with equal numbers of epochs.
 
 Every method has the same network, data and number of steps. Learning rates, and the temperatures of
-the samplers, minimise the negative log-likelihood on validation data, see `search`. Test data and
-letters are used for the scores only.
+the samplers, minimise the negative log-likelihood on validation data, see
+`benchmarks/demo_settings.py`. Test data and letters are used for the scores only.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -21,7 +19,6 @@ from csgmcmc.arguments import check_count
 from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.demo.data import Digits, load_digits, load_letters
 from csgmcmc.diagnostics import accuracy, auroc, calibration_error, negative_log_likelihood
-from csgmcmc.errors import DivergedError
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC, SGLD
 from csgmcmc.schedules import Cyclical, Schedule
@@ -43,15 +40,12 @@ class Method:
     draws_per_cycle: int
 
 
-# SGDM, Snapshot: the best of LRS. cSGLD, cSGHMC: the best of LRS x TEMPERATURES.
 METHODS = (
     Method("SGDM", SGHMC, lr=0.2, temperature=0.0, cycles=1, draws_per_cycle=1),
     Method("Snapshot", SGHMC, lr=0.2, temperature=0.0, cycles=4, draws_per_cycle=1),
     Method("cSGLD", SGLD, lr=0.5, temperature=0.3, cycles=4, draws_per_cycle=10),
     Method("cSGHMC", SGHMC, lr=0.2, temperature=0.1, cycles=4, draws_per_cycle=10),
 )
-LRS = {SGLD: (0.1, 0.2, 0.5, 1.0), SGHMC: (0.05, 0.1, 0.2, 0.5)}
-TEMPERATURES = (0.03, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True)
@@ -156,7 +150,7 @@ def sample(
 
 def score(demo: DigitsDemo, method: Method, seed: int, posterior: Posterior) -> DigitsScore:
     """Score the posterior predictive on the test data, and its entropy on letters."""
-    tested = _predict(posterior, demo.data.test)
+    tested = predict(posterior, demo.data.test)
     outside = posterior.predict(load_letters())
     probabilities, labels = tested.probs_numpy(), tested.labels_numpy()
     return DigitsScore(
@@ -170,33 +164,7 @@ def score(demo: DigitsDemo, method: Method, seed: int, posterior: Posterior) -> 
     )
 
 
-def search(demo: DigitsDemo) -> dict[str, Method]:
-    """The settings of each method with the lowest mean NLL over seeds, on validation data."""
-    best: dict[str, Method] = {}
-    for method in METHODS:
-        temperatures = TEMPERATURES if method.temperature > 0 else (0.0,)
-        candidates = [
-            replace(method, lr=lr, temperature=temperature)
-            for lr, temperature in product(LRS[method.sampler], temperatures)
-        ]
-        losses = [validation_nll(demo, candidate) for candidate in candidates]
-        best[method.name] = candidates[int(np.argmin(losses))]
-    return best
-
-
-def validation_nll(demo: DigitsDemo, method: Method) -> float:
-    """Mean NLL over seeds, on validation data; infinite if a chain diverges."""
-    losses = []
-    for seed in demo.seed_numbers:
-        try:
-            predictive = _predict(sample(demo, method, seed), demo.data.validation)
-        except DivergedError:
-            return float("inf")
-        losses.append(negative_log_likelihood(predictive.probs_numpy(), predictive.labels_numpy()))
-    return float(np.mean(losses))
-
-
-def _predict(posterior: Posterior, data: Dataset) -> ClassPredictive:
+def predict(posterior: Posterior, data: Dataset) -> ClassPredictive:
     predictive = posterior.predict_loader(DataLoader(data, batch_size=500))
     assert isinstance(predictive, ClassPredictive)  # noqa: S101  (digits are classes)
     return predictive

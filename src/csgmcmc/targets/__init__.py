@@ -3,18 +3,14 @@
 from csgmcmc.targets.base import Target
 from csgmcmc.targets.density import Density
 from csgmcmc.targets.gaussian import GaussianTarget
-from csgmcmc.targets.hmc import HMCRun, hmc, laplace
 from csgmcmc.targets.logistic import LogisticRegression
 from csgmcmc.targets.mixture import Mixture, Mixture25
 
 __all__ = [
     "Density",
     "GaussianTarget",
-    "HMCRun",
     "LogisticRegression",
     "Mixture",
     "Mixture25",
     "Target",
-    "hmc",
-    "laplace",
 ]

@@ -9,7 +9,7 @@ import torch
 from csgmcmc.diagnostics import effective_sample_size, r_hat
 from csgmcmc.targets import LogisticRegression, Target
 from csgmcmc.targets.gaussian import GaussianTarget
-from csgmcmc.targets.hmc import hmc, laplace
+from paper.hmc import hmc, laplace
 from tests.support import SIGMAS
 
 RUN = {"chains": 64, "warm_up": 50, "draws": 200, "seed": 0}

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_count, check_number
-from csgmcmc.targets.base import Target
-from csgmcmc.targets.gaussian import GaussianTarget
+from csgmcmc.targets import GaussianTarget, Target
+from paper.arguments import check_count
 
 # On that Gaussian, a path of length pi / 2 forgets its start. Other targets have faster and slower
 # directions, so lengths vary: no direction returns to its start at every path.
@@ -83,7 +82,8 @@ def hmc(
     check_count("chains", chains, at_least=1)
     check_count("warm_up", warm_up, at_least=1)
     check_count("draws", draws, at_least=1)
-    check_number("acceptance", acceptance, above=0, below=1)
+    if not 0 < acceptance < 1:
+        raise ValueError(f"acceptance must be above 0 and below 1, got {acceptance!r}")
     generator = torch.Generator().manual_seed(seed)
     factor = torch.linalg.cholesky(near.covariance)
     shape = (chains, target.dimension)
