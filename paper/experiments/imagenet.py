@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Subset
 
+from csgmcmc import ProcessLayout, init_distributed
 from csgmcmc.diagnostics import top_k_accuracy
-from csgmcmc.distributed import ProcessLayout, init_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.posterior import ClassPredictive, Posterior
 from paper.data import ImageFolder, find_image_folder

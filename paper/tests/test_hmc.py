@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from csgmcmc.diagnostics import effective_sample_size, r_hat
-from csgmcmc.targets import LogisticRegression, Target
-from csgmcmc.targets.gaussian import GaussianTarget
+from csgmcmc.targets import GaussianTarget, LogisticRegression, Target
 from paper.hmc import hmc, laplace
 from tests.support import SIGMAS
 

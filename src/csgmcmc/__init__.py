@@ -3,7 +3,7 @@
 from importlib.metadata import version
 
 from csgmcmc.chain import Chain
-from csgmcmc.distributed import init_distributed, shutdown_distributed
+from csgmcmc.distributed import ProcessLayout, init_distributed, shutdown_distributed
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.errors import DivergedError
 from csgmcmc.posterior import Posterior, Predictive, refresh_batchnorm
@@ -33,6 +33,7 @@ __all__ = [
     "MemoryDraws",
     "Posterior",
     "Predictive",
+    "ProcessLayout",
     "Ramp",
     "Recipe",
     "Sampler",

@@ -168,7 +168,7 @@ class Stepper:
 
         Sets the step's lr and temperature, moves the weights, and keeps the draw if it is due.
         `loss`, where given, is checked first: `DivergedError` if it is not finite. The weights are
-        checked at every draw, and now and then.
+        checked at every draw and, without a loss, now and then.
         """
         if not self.begun:
             self.begin()
@@ -181,7 +181,7 @@ class Stepper:
         if loss is not None:
             self.check_loss(loss, tick)
         self.sampler.step()
-        return self._record(tick)
+        return self._record(tick, loss_checked=loss is not None)
 
     # For loops that step the sampler themselves
 
@@ -192,13 +192,13 @@ class Stepper:
 
     def record(self) -> Tick:
         """Count the step that the loop has just taken, and keep its draw if it is due."""
-        return self._record(self.schedule(self.taken))
+        return self._record(self.schedule(self.taken), loss_checked=False)
 
-    def _record(self, tick: Tick) -> Tick:
+    def _record(self, tick: Tick, *, loss_checked: bool) -> Tick:
         self.taken = tick.step + 1
         if tick.collect:
             self._keep(tick)
-        elif self.taken % self._weights_every == 0:
+        elif not loss_checked and self.taken % self._weights_every == 0:
             self.check_weights(tick)
         if self.done:
             self.close()
