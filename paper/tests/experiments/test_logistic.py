@@ -43,7 +43,7 @@ def test_the_lr_gives_the_excess_by_the_law_of_the_discrete_update(momentum, bat
     lr = lr_with_excess(excess, momentum, curvature, num_data, batch)
     noise = curvature / batch if batch else 0.0
     variance = SGHMC.stationary_variance(
-        curvature, lr=lr, num_data=num_data, momentum=momentum, gradient_variance=noise
+        curvature, lr=lr, num_data=num_data, momentum=momentum, minibatch_variance=noise
     )
     assert variance * num_data * curvature == pytest.approx(1 + excess)
 
