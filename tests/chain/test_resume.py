@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning
 from tests.chain import support
 from tests.chain.support import Noisy, make_chain
+
+OLD_STORE = Path(__file__).parents[1] / "draws" / "fixtures" / "store-0.1.0"
 
 
 class Stopped(Exception):  # noqa: N818
@@ -364,3 +367,16 @@ def test_rare_draws_are_never_repeated(tmp_path):
     chain(callbacks=lambda moment: first_steps.append(moment.tick.step)).run(resume=True)
     assert first_steps[0] == 200
     assert [draw.step for draw in DrawStore(tmp_path)] == [99, 199, 299, 399]
+
+
+def test_a_checkpoint_of_version_0_1_says_why_it_cannot_be_resumed(tmp_path):
+    shutil.copytree(OLD_STORE, tmp_path / "store")
+    model = torch.nn.Linear(2, 2)
+    sampler = SGHMC(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3, num_data=6)
+    schedule = Cyclical(steps=20, cycles=2, exploration=0.5, draws_per_cycle=2)
+    batches = [(torch.zeros(3, 2), torch.zeros(3).long())]
+    loss, store = torch.nn.functional.cross_entropy, DrawStore(tmp_path / "store")
+    chain = Chain(model, loss, batches, sampler, schedule, store, progress=False)
+    with pytest.raises(StoreError, match=r"was made by csgmcmc 0\.1, .* its draws can be read"):
+        chain.run(resume=True)
+    assert len(store) == 2
