@@ -183,6 +183,21 @@ def test_a_loss_that_is_not_finite_moves_nothing():
     assert stepper.taken == 0
 
 
+def test_a_loss_whose_sum_overflows_is_finite():
+    model = stack(lambda: nn.Linear(2, 2), chains=2)
+    stepper = Stepper(model, SGHMC(model.parameters(), lr=0.1, num_data=30), EVERY_STEP)
+    stepper.check_loss(torch.tensor([3e38, 3e38]), EVERY_STEP(0))
+
+
+def test_the_generators_of_a_loader_are_saved_once():
+    generator = torch.Generator()
+    loader = DataLoader(TensorDataset(torch.zeros(4, 4)), shuffle=True, generator=generator)
+    stepper = make_stepper()
+    for _ in range(2):
+        next(stepper.batches(loader))
+    assert stepper.generators == [generator]
+
+
 def test_weights_that_are_not_finite_are_found_between_draws():
     stepper = make_stepper(schedule=Constant(1000, every=1000))
     with torch.no_grad():

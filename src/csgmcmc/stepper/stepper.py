@@ -86,7 +86,9 @@ class Stepper:
         check_generators(generators)
         self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
         self.layout = ProcessLayout() if layout is None else layout
-        self.generators = list(generators)
+        self._own_generators = list(generators)
+        self.generators = self._own_generators
+        """Generators whose state is saved, those of the loader included."""
         self.words = words or LoopWords()
         self.trained = trained_parameters(model, sampler)
         """The parameters of the model that are sampled."""
@@ -154,7 +156,7 @@ class Stepper:
 
     def attach(self, loader: Iterable[Any]) -> ResumableBatches:
         """Make the position in `loader` part of `state_dict`; returns its endless batches."""
-        self._batches = ResumableBatches(loader, self.generators)
+        self._batches = ResumableBatches(loader, self._own_generators)
         self.generators = self._batches.generators
         loaded, self._loaded_batches = self._loaded_batches, None
         if loaded is not None:
@@ -208,33 +210,26 @@ class Stepper:
 
     def check_loss(self, loss: Tensor | float, tick: Tick) -> None:
         """Raise `DivergedError` if the loss, of a stack that of any chain, is not finite."""
-        total = loss.sum().item() if isinstance(loss, Tensor) else loss
-        if not math.isfinite(total):
-            finite = torch.as_tensor(loss).isfinite()
-            raise self._diverged("the loss", tick, (~finite).reshape(-1))
+        if isinstance(loss, Tensor) or not math.isfinite(loss):
+            self._check_finite("the loss", torch.as_tensor(loss).detach(), tick)
 
     def check_weights(self, tick: Tick | None = None) -> None:
-        """Raise `DivergedError` if a sampled weight is not finite after the step of `tick`.
-
-        By default that is the last step.
-        """
+        """Raise `DivergedError` if a weight is not finite after `tick`, by default the last."""
+        tick = tick or self.schedule(max(self.taken - 1, 0))
         for param in self.trained:
-            # A sum costs one pass; only a suspicious one is looked at more closely.
-            weights = local_shard(param.detach())
-            if math.isfinite(weights.sum().item()):
-                continue
-            finite = weights.isfinite()
-            if not finite.all():
-                bad = ~finite.reshape(len(self.chain_ids), -1).all(1)
-                last = self.schedule(max(self.taken - 1, 0))
-                raise self._diverged("a weight", tick or last, bad)
+            self._check_finite("a weight", local_shard(param.detach()), tick)
 
-    def _diverged(self, what: str, tick: Tick, bad: Tensor) -> DivergedError:
-        lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
-        chain_ids = [self.chain_id + offset for offset in bad.nonzero().flatten().tolist()]
-        error = DivergedError(what, tick, lr, chain_ids, self.last_checkpoint)
-        error.add_note(f"Gradients are clipped by {self.words.clip}.")
-        return error
+    def _check_finite(self, what: str, values: Tensor, tick: Tick) -> None:
+        # A sum costs one pass; only a suspicious one is looked at more closely.
+        if math.isfinite(values.sum().item()):
+            return
+        finite = values.isfinite().reshape(len(self.chain_ids), -1).all(1)
+        diverged = [self.chain_ids[index] for index in (~finite).nonzero().flatten().tolist()]
+        if diverged:
+            lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
+            error = DivergedError(what, tick, lr, diverged, self.last_checkpoint)
+            error.add_note(f"Gradients are clipped by {self.words.clip}.")
+            raise error
 
     # Begin and end
 
