@@ -1,9 +1,9 @@
 """The chains of a script: the process, the seed and the data of each."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -22,8 +22,7 @@ from csgmcmc.task import CHAIN_SEED_OFFSET, MakeTask, Task, with_own_start
 BATCH_SEED_OFFSET = 500  # between the seed of a chain's initial weights and that of its batches
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(NamedTuple):
     """A finished chain and its task."""
 
     task: Task
@@ -97,15 +96,11 @@ def _sample_one(
             if isinstance(generator, torch.Generator):
                 generator.manual_seed(seed + BATCH_SEED_OFFSET)
     # A finished run whose checkpoints were deleted can still be scored.
-    if not is_finished(store, chain) or (out / "checkpoints").exists():
+    is_finished = len(store.of_chain(chain.chain_id)) == chain.schedule.total_draws
+    if not is_finished or (out / "checkpoints").exists():
         with seeded(seed + BATCH_SEED_OFFSET + here.replica_id):
             chain.run(resume=resume)
     return Sampled(task, chain)
-
-
-def is_finished(store: DrawStore, chain: Chain) -> bool:
-    """Whether a chain has all its draws; the last is that of the last step."""
-    return len(store.of_chain(chain.chain_id)) == chain.schedule.total_draws
 
 
 def seed_of(recipe: Recipe) -> int:

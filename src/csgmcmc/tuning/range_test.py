@@ -144,11 +144,15 @@ def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
             "the data and the loss for NaN and infinity, or give a lower lowest="
         )
     window = max(5, steps // WINDOWS)
-    smoothed = _running_median(losses, window)
+    half = window // 2
+    near = [losses[max(0, at - half) : at + half + 1] for at in range(len(losses))]
+    smoothed = np.array([np.median(part) for part in near])
     start = float(np.median(losses[:window]))
     best = int(smoothed.argmin())
     fall = start - float(smoothed[best])
-    noise = 1.25 / math.sqrt(window) * _spread(losses[: 2 * window])  # standard error of a median
+    early = losses[: 2 * window]
+    spread = 1.4826 * np.median(np.abs(early - np.median(early)))  # estimates the std, robustly
+    noise = 1.25 / math.sqrt(window) * float(spread)  # standard error of a median
     if fall <= max(3 * noise, 1e-3 * abs(start)):
         raise ValueError(
             f"the loss never fell from the {start:.4g} that it began with, beyond its noise, at "
@@ -165,20 +169,4 @@ def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
     if end == len(lrs) and not stopped:  # no lr was too high
         fallen = np.flatnonzero(smoothed <= start - fall / 2)
         lr = min(lr, SAFETY_FACTOR * float(lrs[fallen[0]]))
-    return SuggestedLR(_rounded(lr), limit, lrs, losses, smoothed)
-
-
-def _running_median(values: Array, window: int) -> Array:
-    half = window // 2
-    padded = [values[max(0, at - half) : at + half + 1] for at in range(len(values))]
-    return np.array([np.median(part) for part in padded])
-
-
-def _spread(values: Array) -> float:
-    """Standard deviation, estimated from the median absolute deviation."""
-    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
-
-
-def _rounded(value: float) -> float:
-    """Rounded to two significant digits."""
-    return float(f"{value:.2g}")
+    return SuggestedLR(float(f"{lr:.2g}"), limit, lrs, losses, smoothed)

@@ -57,7 +57,13 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        study = _open(optuna, out)
+        _mend(out / JOURNAL)
+        study = optuna.create_study(
+            study_name="csgmcmc",
+            storage=_storage(optuna, out / JOURNAL),
+            direction="maximize",
+            load_if_exists=True,
+        )
         _check_same(study, settings, out)
         states = optuna.trial.TrialState
         for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
@@ -121,17 +127,6 @@ def _plain(number: int, trial: Any) -> Trial:
     )
 
 
-def _open(optuna: Any, out: Path) -> Any:
-    path = out / JOURNAL
-    _mend(path)
-    return optuna.create_study(
-        study_name="csgmcmc",
-        storage=_storage(optuna, path),
-        direction="maximize",
-        load_if_exists=True,
-    )
-
-
 def _storage(optuna: Any, path: Path) -> Any:
     with warnings.catch_warnings(
         action="ignore", category=optuna.exceptions.ExperimentalWarning
@@ -155,7 +150,7 @@ def _mend(path: Path) -> None:
 
 def _check_same(study: Any, settings: Mapping[str, Any], out: Path) -> None:
     """Raise if the search in the folder has other settings."""
-    current = _flat(json.loads(json.dumps(dict(settings), default=str)))
+    current = json.loads(json.dumps(dict(settings), default=str))
     saved = study.user_attrs.get("settings")
     if saved is None or not finished(study):  # nothing is lost
         study.set_user_attr("settings", current)
@@ -168,12 +163,3 @@ def _check_same(study: Any, settings: Mapping[str, Any], out: Path) -> None:
                 f"{out} holds a search with {setting}={saved.get(name)}, and this one has "
                 f"{current.get(name)}: give another out, or the same {setting}"
             )
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings as one dictionary, e.g. with the key `recipe.lr`."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        inner = value if isinstance(value, Mapping) else {"": value}
-        flat.update({f"{name}.{key}".rstrip("."): each for key, each in inner.items()})
-    return flat
