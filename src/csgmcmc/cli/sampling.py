@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 from csgmcmc.arguments import check_count
@@ -77,20 +76,14 @@ def _sample_one(
     task: Task, recipe: Recipe, out: Path, here: ProcessLayout, *, resume: bool
 ) -> Sampled:
     seed = seed_of(recipe) + CHAIN_SEED_OFFSET * here.chain_id
-    device = _device_of(task.model, here)
+    device = next((param.device for param in task.model.parameters()), here.device)
+    device = here.device if device.type == "cpu" else device  # where the script has moved the model
     task.model.to(device)
     frozen = any(not param.requires_grad for param in task.model.parameters())
     store = DrawStore(out, only=keep_trainable(task.model) if frozen else None)
     options = {"device": device, "progress": _variable("RANK", 0) == 0, **task.chain_options}
-    chain = recipe.make_chain(
-        task.model,
-        task.loss,
-        divided(task.data, here, seed_of(recipe)),
-        store,
-        num_data=task.size,
-        layout=here,
-        **options,
-    )
+    parts = (task.model, task.loss, divided(task.data, here, seed_of(recipe)), store)
+    chain = recipe.make_chain(*parts, num_data=task.size, layout=here, **options)
     if here.chain_id > 0:  # otherwise all chains would see the data in the same order
         for generator in chain.generators:
             if isinstance(generator, torch.Generator):
@@ -108,12 +101,6 @@ def seed_of(recipe: Recipe) -> int:
     if recipe.seed is None:
         raise ValueError("seed must be a number, so that a stopped run can be resumed: give one")
     return recipe.seed
-
-
-def _device_of(model: nn.Module, here: ProcessLayout) -> torch.device:
-    """The process's own device, unless the script has moved the model elsewhere."""
-    device = next((param.device for param in model.parameters()), here.device)
-    return here.device if device.type == "cpu" else device
 
 
 def divided(data: Any, here: ProcessLayout, seed: int) -> Any:

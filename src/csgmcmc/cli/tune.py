@@ -26,8 +26,7 @@ def tune(
         float | None, typer.Option(help="Step size; by default found by a range test.")
     ] = None,
     held_out: Annotated[
-        float,
-        typer.Option(help="Share of the data to validate on, if the script has no others."),
+        float, typer.Option(help="Share of the data to validate on, if the script has no others.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Of initial weights, batches, noise and search.")] = 0,
 ) -> None:

@@ -88,7 +88,6 @@ class BayesianMLP(BaseEstimator):
 
     def _before_step(self, model: nn.Module, sampler: Sampler) -> BeforeStep:
         """A function to call before each step."""
-        del model, sampler
         return lambda: None
 
     # Fitting

@@ -81,5 +81,4 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """The most probable class of each row."""
-        likeliest = self.predict_proba(X).argmax(1)
-        return self.classes_[likeliest]
+        return self.classes_[self.predict_proba(X).argmax(1)]

@@ -64,12 +64,10 @@ class SearchDisplay:
 
 def in_words(trial: Trial) -> str:
     """A trial in one line."""
-    setting = (
-        f"cycles {trial.cycles}, exploration {trial.exploration:.2f}, "
-        f"temperature {trial.temperature:.2g}: "
-    )
-    if trial.outcome == "diverged":
-        return f"{setting}diverged"
-    if trial.outcome == "pruned":
-        return f"{setting}pruned after {trial.used:.0%}, log score {trial.score:.4f}"
-    return f"{setting}log score {trial.score:.4f}"
+    ends = {
+        "diverged": "diverged",
+        "pruned": f"pruned after {trial.used:.0%}, log score {trial.score:.4f}",
+        "complete": f"log score {trial.score:.4f}",
+    }
+    setting = f"cycles {trial.cycles}, exploration {trial.exploration:.2f}"
+    return f"{setting}, temperature {trial.temperature:.2g}: {ends[trial.outcome]}"

@@ -10,7 +10,7 @@ room for the curvature to grow during training.
 import copy
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,30 +110,18 @@ def suggest_lr(
     sampler = recipe.replace(lr=highest, temperature=0.0).make_sampler(
         [param for param in trained.parameters() if param.requires_grad], num_data=num_data
     )
-    chain = Chain(
-        trained,
-        loss,
-        loader,
-        sampler,
-        Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=0.0),
-        **{**chain_options, "watch": False, "progress": False, "callbacks": record},
-    )
-    with _unchanged_order(loader, chain), suppress(DivergedError, _LossTooHigh):
-        chain.run()
-    return _read(np.array(lrs), np.array(losses), steps, highest)
-
-
-@contextmanager
-def _unchanged_order(loader: Any, chain: Chain) -> Iterator[None]:
-    """Restore the random states, and the epoch of a distributed sampler, after the block."""
+    schedule = Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=0.0)
+    options = {**chain_options, "watch": False, "progress": False, "callbacks": record}
+    chain = Chain(trained, loss, loader, sampler, schedule, **options)
     order: Any = getattr(loader, "sampler", None)
     epoch = getattr(order, "epoch", None)
     try:
-        with preserved_random_state(chain.generators):
-            yield
+        with preserved_random_state(chain.generators), suppress(DivergedError, _LossTooHigh):
+            chain.run()
     finally:
         if epoch is not None and hasattr(order, "set_epoch"):
             order.set_epoch(epoch)
+    return _read(np.array(lrs), np.array(losses), steps, highest)
 
 
 def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:

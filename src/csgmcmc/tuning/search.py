@@ -5,7 +5,7 @@ of epochs from the same initial weights. After each cycle the posterior predicti
 a trial below the median of the others at the same share of the budget is pruned.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -185,14 +185,11 @@ class _Search:
 
 
 def _range(name: str, values: Sequence[float], **bounds: float) -> tuple[float, float]:
-    try:
-        low, high = values
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a lowest and a highest value, got {values!r}") from error
-    low, high = check_number(name, low, **bounds), check_number(name, high, **bounds)
-    if low > high:
+    ends = list(values) if isinstance(values, Iterable) else []
+    numbers = [check_number(name, value, **bounds) for value in ends]
+    if len(numbers) != 2 or numbers[0] > numbers[1]:
         raise ValueError(f"{name} must be a lowest and a highest value, got {values!r}")
-    return low, high
+    return numbers[0], numbers[1]
 
 
 def _feasible(cycles: Sequence[int], recipe: Recipe, task: Task, exploration: float) -> list[int]:

@@ -100,7 +100,7 @@ def finished(study: Any) -> list[Any]:
 
 def trials_of(study: Any) -> list[Trial]:
     """The finished trials of a study, as plain values."""
-    return [_plain(number, trial) for number, trial in enumerate(finished(study), start=1)]
+    return [_as_trial(number, trial) for number, trial in enumerate(finished(study), start=1)]
 
 
 def read_trials(out: str | Path) -> list[Trial]:
@@ -112,18 +112,17 @@ def read_trials(out: str | Path) -> list[Trial]:
     return trials_of(optuna.load_study(study_name="csgmcmc", storage=_storage(optuna, path)))
 
 
-def _plain(number: int, trial: Any) -> Trial:
-    complete = trial.state.name == "COMPLETE"
-    reported = trial.intermediate_values
+def _as_trial(number: int, trial: Any) -> Trial:
+    if trial.state.name == "COMPLETE":
+        return Trial(number, **trial.params, score=trial.value, outcome="complete", used=1.0)
+    reported, attributes = trial.intermediate_values, trial.user_attrs
     last = max(reported, default=0)
     return Trial(
-        number=number,
-        cycles=trial.params["cycles"],
-        exploration=trial.params["exploration"],
-        temperature=trial.params["temperature"],
-        score=trial.value if complete else reported.get(last, math.nan),
-        outcome="complete" if complete else trial.user_attrs.get("outcome", "pruned"),
-        used=1.0 if complete else trial.user_attrs.get("used", last / 100),
+        number,
+        **trial.params,
+        score=reported.get(last, math.nan),
+        outcome=attributes.get("outcome", "pruned"),
+        used=attributes.get("used", last / 100),
     )
 
 

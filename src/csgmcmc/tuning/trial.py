@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.chain import StepInfo
-from csgmcmc.draws import Draw, MemoryDraws
+from csgmcmc.draws import MemoryDraws
 from csgmcmc.errors import CsgmcmcError
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import preserved_random_state
@@ -45,8 +45,15 @@ def run_trial(
         on_step((info.tick.step + 1) / info.chain.schedule.steps)
         if not info.ends_cycle:
             return
-        new = [draw for draw in draws if draw.cycle == info.tick.cycle]
-        scores.append(_posterior(task, new).log_scores(batches).double().logsumexp(0))
+        posterior = Posterior(
+            task.model,
+            [draw for draw in draws if draw.cycle == info.tick.cycle],
+            likelihood=task.likelihood,
+            device=task.chain_options.get("device"),
+            autocast=task.chain_options.get("autocast"),
+            progress=False,
+        )
+        scores.append(posterior.log_scores(batches).double().logsumexp(0))
         score = (torch.stack(scores).logsumexp(0) - math.log(len(draws))).mean().item()
         if math.isnan(score):
             raise NonFinitePredictionError("the draws predict numbers that are not finite")
@@ -54,21 +61,12 @@ def run_trial(
         if done < 1:
             on_cycle(done, score)
 
-    options = trial_options(task)
-    callbacks = options.get("callbacks", ())
-    chain = recipe.make_chain(
-        task.model,
-        task.loss,
-        task.data,
-        draws,
-        num_data=task.num_data,
-        **{
-            **options,
-            "watch": False,  # bad settings are tried on purpose
-            "progress": False,
-            "callbacks": [*([callbacks] if callable(callbacks) else callbacks), step],
-        },
-    )
+    # Without warnings: bad settings are tried on purpose.
+    options = {**trial_options(task), "watch": False, "progress": False}
+    callbacks = options.pop("callbacks", ())
+    options["callbacks"] = [*([callbacks] if callable(callbacks) else callbacks), step]
+    parts = (task.model, task.loss, task.data, draws)
+    chain = recipe.make_chain(*parts, num_data=task.num_data, **options)
     with preserved_random_state(chain.generators):  # the next trial has the same order of data
         chain.run()
     return score
@@ -78,8 +76,3 @@ def trial_options(task: Task) -> dict[str, Any]:
     """The arguments of `Chain` that a task gives and a trial uses."""
     options = task.chain_options.items()
     return {name: value for name, value in options if name not in IGNORED_CHAIN_OPTIONS}
-
-
-def _posterior(task: Task, draws: list[Draw]) -> Posterior:
-    options = {name: task.chain_options.get(name) for name in ("device", "autocast")}
-    return Posterior(task.model, draws, likelihood=task.likelihood, progress=False, **options)
