@@ -12,8 +12,6 @@ from csgmcmc.posterior import Categorical, ClassPredictive, GaussianPredictive, 
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.task import check_pairs
 
-Scores = dict[str, float]
-
 
 def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
     """Scores of the posterior predictive, mean scores of its draws, and `Posterior.check`."""
@@ -30,7 +28,7 @@ def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
     }
 
 
-def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Scores]:
+def _scores(posterior: Posterior, predictive: Predictive) -> list[dict[str, float]]:
     """Scores of the posterior predictive, and the mean of the scores of the draws."""
     if isinstance(predictive, GaussianPredictive):
         members, targets = predictive.members, predictive.targets
@@ -38,7 +36,7 @@ def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Score
         assert targets is not None  # noqa: S101  (check needs them too)
         errors = torch.cat([predictive.mean[None], members]).cpu() - targets.cpu()
         average, *single = errors.double().square().flatten(1).mean(1).sqrt().tolist()
-        return {"RMSE": average}, {"RMSE": fmean(single)}
+        return [{"RMSE": average}, {"RMSE": fmean(single)}]
     assert isinstance(predictive, ClassPredictive)  # noqa: S101  (there is no other)
     labels = predictive.labels_numpy()
     counts = np.full(labels.shape, True)
@@ -51,4 +49,4 @@ def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Score
         }
         for forecasts in (predictive.probs_numpy(), *predictive.member_probs_numpy())
     )
-    return average, {name: fmean(draw[name] for draw in draws) for name in average}
+    return [average, {name: fmean(draw[name] for draw in draws) for name in average}]

@@ -32,9 +32,6 @@ MIN_STEPS = 3000
 MIN_EPOCHS = 20
 PREDICTION_BATCH_SIZE = 4096
 
-BeforeStep = Callable[[], object]
-"""A function that is called before each step."""
-
 
 class BayesianMLP(BaseEstimator):
     """Base class; the two estimators define what the outputs of the network mean."""
@@ -86,7 +83,7 @@ class BayesianMLP(BaseEstimator):
         """Mean negative log-likelihood of a minibatch."""
         raise NotImplementedError
 
-    def _before_step(self, model: nn.Module, sampler: Sampler) -> BeforeStep:
+    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[], object]:
         """A function to call before each step."""
         return lambda: None
 

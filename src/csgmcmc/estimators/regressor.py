@@ -1,5 +1,6 @@
 """Regression on tabular data, with a noise variance that is sampled with the weights."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, Self, overload
 
@@ -10,7 +11,7 @@ from sklearn.base import RegressorMixin
 from torch import Tensor, nn
 from torch.nn.functional import gaussian_nll_loss
 
-from csgmcmc.estimators.base import BayesianMLP, BeforeStep
+from csgmcmc.estimators.base import BayesianMLP
 from csgmcmc.estimators.network import WithNoise
 from csgmcmc.posterior import GaussianPredictive
 from csgmcmc.samplers import Sampler
@@ -108,7 +109,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         groups = super()._groups(model.get_submodule("network"), num_data)
         return [*groups, {"params": [noise], "weight_decay": decay}]
 
-    def _before_step(self, model: nn.Module, sampler: Sampler) -> BeforeStep:
+    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[], object]:
         """Make the step sizes of the weights proportional to the noise variance.
 
         The curvature of the loss is inversely proportional to it, so that a constant step size

@@ -29,9 +29,8 @@ require("accelerate", "accelerate")
 
 from accelerate import Accelerator  # noqa: E402
 from accelerate.optimizer import AcceleratedOptimizer  # noqa: E402
-from accelerate.utils import DistributedType  # noqa: E402
 
-from csgmcmc.integrations.accelerate_batches import check_loader, rest_of_epoch  # noqa: E402
+from csgmcmc.integrations import accelerate_checks as checks  # noqa: E402
 
 __all__ = ["AcceleratedRun", "num_targets"]
 
@@ -41,7 +40,6 @@ WORDS = LoopWords(
     clip="accelerator.clip_grad_norm_(...)",
     mixed_precision="Accelerator(mixed_precision='bf16')",
 )
-SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
 
 
 class AcceleratedRun:
@@ -66,7 +64,7 @@ class AcceleratedRun:
         schedule: Schedule,
         draws: Draws,
     ) -> None:
-        check_whole(accelerator.distributed_type)
+        checks.check_whole(accelerator.distributed_type)
         if not isinstance(sampler, AcceleratedOptimizer):
             raise ValueError(
                 "sampler must be the one that accelerator.prepare returned, got a "
@@ -105,10 +103,10 @@ class AcceleratedRun:
         After `accelerator.load_state` they continue from the saved position. For that the loader
         must shuffle by a seed: `DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)`.
         """
-        sizes = check_loader(loader)
+        sizes = checks.check_loader(loader)
         while not self.done:
             epoch, skip = divmod(self.seen, sizes["batches"])
-            with closing(rest_of_epoch(self.accelerator, loader, epoch, skip)) as rest:
+            with closing(checks.rest_of_epoch(self.accelerator, loader, epoch, skip)) as rest:
                 for batch in rest:
                     if self.seen == 0 and isinstance(batch, Mapping):
                         num_data = self.sampler.param_groups[0].get("num_data")
@@ -153,12 +151,3 @@ class AcceleratedRun:
         """Restore the state that `accelerator.load_state` has read."""
         self.stepper.load_position(state_dict)
         self.seen, self._waiting = int(state_dict["seen"]), 0
-
-
-def check_whole(kind: DistributedType) -> None:
-    """Raise a `ValueError` if no process has all weights of the model."""
-    if kind in SHARDED:
-        raise ValueError(
-            f"Accelerate shards the model with {kind.value}, which replaces the sampler: use DDP, "
-            "or shard with FSDP2 and use csgmcmc.Chain"
-        )

@@ -80,11 +80,9 @@ def gives_examples(data: Any) -> bool:
 
 def each_of(data: Any) -> Iterator[Any]:
     """The examples of a data set, or the batches of a loader."""
-    if not hasattr(data, "__getitem__") or isinstance(data, IterableDataset):
-        yield from data
-        return
-    for index in range(len(data)):  # iterating some data sets never ends
-        yield data[index]
+    if hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
+        return (data[index] for index in range(len(data)))  # iterating some data sets never ends
+    return iter(data)
 
 
 def _labels_of(batch: Any) -> tuple[Tensor, bool]:

@@ -89,11 +89,7 @@ class SamplingCallback(Callback):
             layout=ProcessLayout(replica_id=trainer.global_rank, replicas=trainer.world_size),
             words=WORDS,
         )
-        if isinstance(self.draws, MemoryDraws) and os.getpid() != self._process:
-            raise ValueError(
-                "draws in memory would be lost with the processes that this strategy starts: "
-                "keep them in a DrawStore"
-            )
+        checks.check_kept(self.draws, self._process)
         self._batches, self._random = 0, None
         if self._loaded:
             self.stepper.load_position(self._loaded)

@@ -1,6 +1,7 @@
 """Checks that a Lightning `Trainer` can sample: its loop, length, optimizer and loader."""
 
 import math
+import os
 import warnings
 
 import torch
@@ -8,6 +9,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch.utils.data import DistributedSampler
 
+from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.integrations.resumable import ResumableLoader
 
 # Strategies in which every process has all weights, by name: `pytorch_lightning` has its own.
@@ -26,6 +28,15 @@ def check_loop(trainer: Trainer, module: LightningModule) -> None:
         raise ValueError(
             f"strategy {strategy.__name__} does not keep all weights in each process: use "
             "strategy='auto' or 'ddp', or csgmcmc.Chain for sharded models"
+        )
+
+
+def check_kept(draws: Draws, process: int) -> None:
+    """Raise a `ValueError` for draws in memory that the process with that id does not see."""
+    if isinstance(draws, MemoryDraws) and os.getpid() != process:
+        raise ValueError(
+            "draws in memory would be lost with the processes that this strategy starts: "
+            "keep them in a DrawStore"
         )
 
 

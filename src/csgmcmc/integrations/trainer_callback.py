@@ -12,7 +12,7 @@ from transformers import TrainerCallback, TrainerState, TrainingArguments
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.integrations import trainer_checks as checks
-from csgmcmc.integrations.accelerate import check_whole
+from csgmcmc.integrations.accelerate_checks import check_whole
 from csgmcmc.loaders import describe_loader
 from csgmcmc.schedules import Schedule
 from csgmcmc.stepper import LoopWords, Stepper

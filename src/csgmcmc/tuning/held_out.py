@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
 
 from csgmcmc.arguments import check_number
 from csgmcmc.loaders import clone_loader
@@ -55,13 +55,9 @@ def _can_be_split(loader: Any) -> bool:
         return False
     data: Any = loader.dataset
     order: Any = loader.sampler
-    return (
-        not isinstance(data, IterableDataset)
-        and hasattr(data, "__len__")
-        and type(order) in (RandomSampler, SequentialSampler)
-        and not getattr(order, "replacement", False)
-        and len(order) == len(data)
-    )
+    if type(order) not in (RandomSampler, SequentialSampler) or not hasattr(data, "__len__"):
+        return False
+    return not getattr(order, "replacement", False) and len(order) == len(data)
 
 
 def _subset(loader: DataLoader, chosen: list[int], **changes: Any) -> DataLoader:

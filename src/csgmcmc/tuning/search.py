@@ -89,8 +89,8 @@ def tune(
     }
     search = _Search(make, found, recipe, batches, seed, space)
     with open_study(Path(out), settings) as study:
-        search.find_lr(study, lr, progress)
         with SearchDisplay(trials, trials_of(study), progress) as display:
+            search.find_lr(study, lr, display)
             while len(finished(study)) < trials:
                 search.try_one(study, display)
         best = search.best(study)
@@ -109,9 +109,8 @@ class _Search:
     seed: int
     space: dict[str, Any]
 
-    def find_lr(self, study: Any, lr: float | None, progress: bool) -> None:
+    def find_lr(self, study: Any, lr: float | None, display: SearchDisplay) -> None:
         """Set lr: the argument, that of an earlier call, or that of a range test."""
-        display = SearchDisplay(0, [], progress)
         display.say(f"{self.found.words}; {self.recipe.epochs:g} epochs for each trial")
         lr = study.user_attrs.get("lr") if lr is None else lr
         if lr is None:

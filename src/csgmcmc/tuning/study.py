@@ -127,9 +127,8 @@ def _as_trial(number: int, trial: Any) -> Trial:
 
 
 def _storage(optuna: Any, path: Path) -> Any:
-    with warnings.catch_warnings(
-        action="ignore", category=optuna.exceptions.ExperimentalWarning
-    ):  # journals were experimental in Optuna 3 and early 4
+    experimental = optuna.exceptions.ExperimentalWarning  # as journals were until early Optuna 4
+    with warnings.catch_warnings(action="ignore", category=experimental):
         return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
 
 

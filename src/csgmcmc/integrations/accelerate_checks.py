@@ -1,4 +1,4 @@
-"""Batches of a loader that Accelerate has prepared, from any position of an epoch."""
+"""What Accelerate has prepared: checks, and batches from any position of an epoch."""
 
 import warnings
 from collections.abc import Generator
@@ -6,10 +6,22 @@ from typing import Any
 
 from accelerate import Accelerator
 from accelerate.data_loader import SeedableRandomSampler
+from accelerate.utils import DistributedType
 from torch.utils.data import RandomSampler
 
 from csgmcmc.loaders import describe_loader
 from csgmcmc.randomness import random_state, restore_random_state
+
+SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
+
+
+def check_whole(kind: DistributedType) -> None:
+    """Raise a `ValueError` if no process has all weights of the model."""
+    if kind in SHARDED:
+        raise ValueError(
+            f"Accelerate shards the model with {kind.value}, which replaces the sampler: use DDP, "
+            "or shard with FSDP2 and use csgmcmc.Chain"
+        )
 
 
 def check_loader(loader: Any) -> dict[str, Any]:
