@@ -133,7 +133,7 @@ def test_inspect_prints_what_a_store_holds(store):
         "MB",
         "torch 2",
         "schedule: Cyclical(steps=120",
-        "all draws are whole",
+        "all draws are intact",
     ):
         assert words in result.output
     assert "4" in result.output
