@@ -149,13 +149,7 @@ def with_own_start(task: Task, make: MakeTask, seed: int, chain_id: int) -> Task
 
     The function is called again with the chain's seed, and only the model and the loss of what it
     returns are used. So a random split is the same for all chains: none trains on what another
-    holds out. Frozen weights are those of `task`.
-
-    Args:
-        task: that of chain 0.
-        make: the function that returned it.
-        seed: of the run.
-        chain_id: number of the chain.
+    holds out. Frozen weights are those of `task`, that of chain 0. `seed` is that of the run.
     """
     if chain_id == 0:
         return task

@@ -8,7 +8,7 @@ import torch
 import typer
 from rich.console import Console
 
-from csgmcmc.cli.messages import fail, missing
+from csgmcmc.cli.messages import fail
 
 
 class Part(StrEnum):
@@ -29,12 +29,7 @@ def demo(
 ) -> None:
     """The method in two minutes: 25 Gaussians, and a network on handwritten digits."""
     # Here, because it takes a second to import: --help needs none of it.
-    from csgmcmc.demo import (  # noqa: PLC0415
-        DigitsDemo,
-        MixtureDemo,
-        show_digits,
-        show_mixture,
-    )
+    from csgmcmc.demo import DigitsDemo, MixtureDemo, show_digits, show_mixture  # noqa: PLC0415
 
     console = Console()
     torch.set_num_threads(1)  # the tensors are tiny: more threads only cost time
@@ -53,6 +48,7 @@ def demo(
         for show in shows:
             show()
     except ModuleNotFoundError as error:
-        raise missing(error) from error
+        package = (error.name or "a package").partition(".")[0]
+        raise fail(f"{package} is missing: pip install 'csgmcmc[plot]'") from error
     except (ValueError, OSError) as error:
         raise fail(str(error)) from error

@@ -19,12 +19,6 @@ Script = Annotated[
 """The argument of the commands that take a user's own script."""
 
 
-def missing(error: ModuleNotFoundError, extra: str = "plot") -> typer.Exit:
-    """Print how to install a missing package; the exception to raise has exit code 2."""
-    package = (error.name or "a package").partition(".")[0]
-    return fail(f"{package} is missing: pip install 'csgmcmc[{extra}]'")
-
-
 def fail(message: str) -> typer.Exit:
     """Print an error in one line; the exception to raise has exit code 2."""
     typer.secho(f"csgmcmc: {message}", err=True, fg="red")

@@ -10,9 +10,7 @@ from csgmcmc.cli.messages import fail
 from csgmcmc.report.run import overview, read_record
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(help="Output folder of csgmcmc run.")],
-) -> None:
+def report(folder: Annotated[Path, typer.Argument(help="Output folder of csgmcmc run.")]) -> None:
     """Print the scores of a run again."""
     if not (folder / "store.json").exists():
         raise fail(f"{folder} is not the folder of a run: it has no store.json")

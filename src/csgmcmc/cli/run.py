@@ -187,12 +187,9 @@ def _judge(done: Sampled, out: Path, *, wanted: bool) -> dict[str, Any]:
     from csgmcmc.cli.scores import judge  # noqa: PLC0415  (slow to import, and not for --help)
 
     draws, task = DrawStore(out), done.task
-    found: dict[str, Any] = {
-        "draws": len(draws),
-        "cycles": len({(draw.chain_id, draw.cycle) for draw in draws}),
-    }
-    for name in ("average", "draw", "check"):
-        found[name] = None
+    cycles = {(draw.chain_id, draw.cycle) for draw in draws}
+    found: dict[str, Any] = {"draws": len(draws), "cycles": len(cycles)}
+    found |= {"average": None, "draw": None, "check": None}
     if not wanted:
         return {**found, "why": "--no-report was given"}
     if task.validation is None:

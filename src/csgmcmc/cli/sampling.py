@@ -1,12 +1,11 @@
 """The chains of a script: the process, the seed and the data of each."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 from csgmcmc.arguments import check_count
@@ -22,8 +21,7 @@ from csgmcmc.task import CHAIN_SEED_OFFSET, MakeTask, Task, with_own_start
 BATCH_SEED_OFFSET = 500  # between the seed of a chain's initial weights and that of its batches
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(NamedTuple):
     """A finished chain and its task."""
 
     task: Task
@@ -78,34 +76,24 @@ def _sample_one(
     task: Task, recipe: Recipe, out: Path, here: ProcessLayout, *, resume: bool
 ) -> Sampled:
     seed = seed_of(recipe) + CHAIN_SEED_OFFSET * here.chain_id
-    device = _device_of(task.model, here)
+    device = next((param.device for param in task.model.parameters()), here.device)
+    device = here.device if device.type == "cpu" else device  # where the script has moved the model
     task.model.to(device)
     frozen = any(not param.requires_grad for param in task.model.parameters())
     store = DrawStore(out, only=keep_trainable(task.model) if frozen else None)
     options = {"device": device, "progress": _variable("RANK", 0) == 0, **task.chain_options}
-    chain = recipe.make_chain(
-        task.model,
-        task.loss,
-        divided(task.data, here, seed_of(recipe)),
-        store,
-        num_data=task.size,
-        layout=here,
-        **options,
-    )
+    parts = (task.model, task.loss, divided(task.data, here, seed_of(recipe)), store)
+    chain = recipe.make_chain(*parts, num_data=task.size, layout=here, **options)
     if here.chain_id > 0:  # otherwise all chains would see the data in the same order
         for generator in chain.generators:
             if isinstance(generator, torch.Generator):
                 generator.manual_seed(seed + BATCH_SEED_OFFSET)
     # A finished run whose checkpoints were deleted can still be scored.
-    if not is_finished(store, chain) or (out / "checkpoints").exists():
+    is_finished = len(store.of_chain(chain.chain_id)) == chain.schedule.total_draws
+    if not is_finished or (out / "checkpoints").exists():
         with seeded(seed + BATCH_SEED_OFFSET + here.replica_id):
             chain.run(resume=resume)
     return Sampled(task, chain)
-
-
-def is_finished(store: DrawStore, chain: Chain) -> bool:
-    """Whether a chain has all its draws; the last is that of the last step."""
-    return len(store.of_chain(chain.chain_id)) == chain.schedule.total_draws
 
 
 def seed_of(recipe: Recipe) -> int:
@@ -113,12 +101,6 @@ def seed_of(recipe: Recipe) -> int:
     if recipe.seed is None:
         raise ValueError("seed must be a number, so that a stopped run can be resumed: give one")
     return recipe.seed
-
-
-def _device_of(model: nn.Module, here: ProcessLayout) -> torch.device:
-    """The process's own device, unless the script has moved the model elsewhere."""
-    device = next((param.device for param in model.parameters()), here.device)
-    return here.device if device.type == "cpu" else device
 
 
 def divided(data: Any, here: ProcessLayout, seed: int) -> Any:

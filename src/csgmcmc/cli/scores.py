@@ -1,17 +1,16 @@
 """Scores of a run on validation data: the posterior predictive beside its single draws."""
 
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
 
 from csgmcmc import diagnostics
 from csgmcmc.cli.sampling import Sampled
 from csgmcmc.posterior import Categorical, ClassPredictive, GaussianPredictive, Posterior
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.task import check_pairs
-
-Scores = dict[str, float]
 
 
 def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
@@ -29,12 +28,15 @@ def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
     }
 
 
-def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Scores]:
+def _scores(posterior: Posterior, predictive: Predictive) -> list[dict[str, float]]:
     """Scores of the posterior predictive, and the mean of the scores of the draws."""
     if isinstance(predictive, GaussianPredictive):
-        assert predictive.members is not None  # noqa: S101  (requested)
-        wrong = [_root_mean_square(mean, predictive) for mean in predictive.members]
-        return {"RMSE": _root_mean_square(predictive.mean, predictive)}, {"RMSE": _mean(wrong)}
+        members, targets = predictive.members, predictive.targets
+        assert members is not None  # noqa: S101  (requested)
+        assert targets is not None  # noqa: S101  (check needs them too)
+        errors = torch.cat([predictive.mean[None], members]).cpu() - targets.cpu()
+        average, *single = errors.double().square().flatten(1).mean(1).sqrt().tolist()
+        return [{"RMSE": average}, {"RMSE": fmean(single)}]
     assert isinstance(predictive, ClassPredictive)  # noqa: S101  (there is no other)
     labels = predictive.labels_numpy()
     counts = np.full(labels.shape, True)
@@ -47,13 +49,4 @@ def _scores(posterior: Posterior, predictive: Predictive) -> tuple[Scores, Score
         }
         for forecasts in (predictive.probs_numpy(), *predictive.member_probs_numpy())
     )
-    return average, {name: _mean([draw[name] for draw in draws]) for name in average}
-
-
-def _root_mean_square(mean: Tensor, predictive: Predictive) -> float:
-    assert predictive.targets is not None  # noqa: S101  (check needs them too)
-    return float((mean.cpu() - predictive.targets.cpu()).double().square().mean().sqrt())
-
-
-def _mean(values: list[float]) -> float:
-    return float(np.mean(values))
+    return [average, {name: fmean(draw[name] for draw in draws) for name in average}]

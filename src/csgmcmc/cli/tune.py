@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 
 from csgmcmc.cli.messages import Script, fail, is_own
-from csgmcmc.recipe import Recipe
 from csgmcmc.task import load_function
 from csgmcmc.tuning import Trial, read_trials
 from csgmcmc.tuning import tune as search
@@ -27,8 +26,7 @@ def tune(
         float | None, typer.Option(help="Step size; by default found by a range test.")
     ] = None,
     held_out: Annotated[
-        float,
-        typer.Option(help="Share of the data to validate on, if the script has no others."),
+        float, typer.Option(help="Share of the data to validate on, if the script has no others.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Of initial weights, batches, noise and search.")] = 0,
 ) -> None:
@@ -62,7 +60,12 @@ def tune(
         raise fail(str(error)) from error
     console = Console()
     console.print(_table(found))
-    console.print(_in_words(recipe), highlight=False, soft_wrap=True)
+    console.print(
+        f"best: lr {recipe.lr:g}, cycles {recipe.cycles}, exploration "
+        f"{recipe.exploration:.2f}, temperature {recipe.temperature:.2g}. To run it:",
+        highlight=False,
+        soft_wrap=True,
+    )
     typer.echo(
         f"csgmcmc run {shlex.quote(script)} --config {shlex.quote(str(out / 'recipe.json'))}"
     )
@@ -86,10 +89,3 @@ def _table(trials: list[Trial]) -> Table:
 
 def _rank(trial: Trial) -> tuple[bool, float]:
     return trial.outcome != "complete", math.inf if math.isnan(trial.score) else -trial.score
-
-
-def _in_words(recipe: Recipe) -> str:
-    return (
-        f"best: lr {recipe.lr:g}, cycles {recipe.cycles}, exploration "
-        f"{recipe.exploration:.2f}, temperature {recipe.temperature:.2g}. To run it:"
-    )

@@ -1,8 +1,8 @@
 """The common part of both estimators: prepare the table, run a chain, predict with its draws."""
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -26,15 +26,11 @@ from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
-from csgmcmc.schedules import Cyclical
 
 # By default a fit takes at least this many steps and this many epochs.
 MIN_STEPS = 3000
 MIN_EPOCHS = 20
 PREDICTION_BATCH_SIZE = 4096
-
-BeforeStep = Callable[[], object]
-"""A function that is called before each step."""
 
 
 class BayesianMLP(BaseEstimator):
@@ -42,6 +38,7 @@ class BayesianMLP(BaseEstimator):
 
     _likelihood = ""
     """The likelihood, as `Posterior` takes it."""
+    _exploration_temperature = 0.0
 
     def __init__(
         self,
@@ -86,13 +83,8 @@ class BayesianMLP(BaseEstimator):
         """Mean negative log-likelihood of a minibatch."""
         raise NotImplementedError
 
-    def _arrange(self, schedule: Cyclical) -> Cyclical:
-        """The schedule, adapted to the likelihood."""
-        return schedule
-
-    def _before_step(self, model: nn.Module, sampler: Sampler) -> BeforeStep:
+    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[], object]:
         """A function to call before each step."""
-        del model, sampler
         return lambda: None
 
     # Fitting
@@ -107,15 +99,14 @@ class BayesianMLP(BaseEstimator):
         features = torch.from_numpy(self.scaler_.transform(X)).float()
         self._is_perceptron = self.module is None
         # A user's module draws initial weights and dropout from the global generators.
-        with nullcontext() if self.module is None else seeded(seed):
+        with seeded(seed):
             if self.module is None:
-                width, hidden = X.shape[1], self.hidden_layer_sizes
-                network = perceptron(width, hidden, outputs, self.activation, generator)
+                sizes = (X.shape[1], self.hidden_layer_sizes, outputs)
+                network = perceptron(*sizes, self.activation, generator)
             else:
                 network = own_module(self.module, features, outputs)
-            model = self._complete(network)
             batches = Batches(features, targets, batch_size, generator)
-            self._run(model, batches, seed)
+            self._run(self._complete(network), batches, seed)
         return self
 
     def _run(self, model: nn.Module, batches: Batches, seed: int) -> None:
@@ -133,7 +124,7 @@ class BayesianMLP(BaseEstimator):
         )
         num_data = len(batches.dataset)
         sampler = recipe.make_sampler(self._groups(model, num_data), num_data=num_data)
-        schedule = self._arrange(recipe.make_schedule(len(batches)))
+        schedule = recipe.make_schedule(len(batches))
         before_step = self._before_step(model, sampler)
         losses: list[float] = []
 
@@ -147,7 +138,7 @@ class BayesianMLP(BaseEstimator):
             self._loss,
             batches,
             sampler,
-            schedule,
+            replace(schedule, exploration_temperature=self._exploration_temperature),
             MemoryDraws(),
             device=next(model.parameters()).device,
             callbacks=on_step,
@@ -162,18 +153,24 @@ class BayesianMLP(BaseEstimator):
         self.loss_curve_ = [float(np.mean(losses[at : at + len(batches)])) for at in epochs]
         self.module_ = model.eval()
         self.draws_ = chain.draws
-        self.posterior_ = self._make_posterior()
+        # A perceptron predicts in double precision, with all draws at once, so that the prediction
+        # of a row does not depend on the other rows. A user's own module may support neither.
+        plain = self._is_perceptron
+        self.posterior_ = Posterior(
+            copy.deepcopy(self.module_).double() if plain else self.module_,
+            self.draws_,
+            likelihood=self._likelihood,
+            vectorize=plain,
+            progress=False,
+        )
 
     def _too_large(self) -> ValueError:
         return ValueError(f"lr={self.lr} is too large for these data: lower it")
 
     def _groups(self, model: nn.Module, num_data: int) -> list[dict[str, Any]]:
         """Groups of the sampled parameters, with their priors and step sizes."""
-        return self._prior_groups(model.parameters(), num_data)
-
-    def _prior_groups(self, weights: Iterable[nn.Parameter], num_data: int) -> list[dict[str, Any]]:
         lr = None if self._preconditioned else self.lr
-        return prior_groups(weights, self.prior_scale, num_data, lr)
+        return prior_groups(model.parameters(), self.prior_scale, num_data, lr)
 
     @property
     def _preconditioned(self) -> bool:
@@ -181,21 +178,6 @@ class BayesianMLP(BaseEstimator):
         return samplers()[self.sampler].preconditioned
 
     # Predicting
-
-    def _make_posterior(self) -> Posterior:
-        """A perceptron predicts in double precision, with all draws at once.
-
-        So the prediction of a row does not depend on the other rows of its batch. A user's own
-        module may support neither.
-        """
-        plain = self._is_perceptron
-        return Posterior(
-            copy.deepcopy(self.module_).double() if plain else self.module_,
-            self.draws_,
-            likelihood=self._likelihood,
-            vectorize=plain,
-            progress=False,
-        )
 
     def _checked(self, X: ArrayLike, **options: Any) -> Any:  # noqa: N803
         """The table, and the targets if given, validated by scikit-learn."""
@@ -208,6 +190,5 @@ class BayesianMLP(BaseEstimator):
         rows = self._checked(X, reset=False)
         features = torch.from_numpy(self.scaler_.transform(rows))
         features = features if self._is_perceptron else features.float()
-        return self.posterior_.predict_loader(
-            features.split(PREDICTION_BATCH_SIZE), members=members
-        )
+        batches = features.split(PREDICTION_BATCH_SIZE)
+        return self.posterior_.predict_loader(batches, members=members)

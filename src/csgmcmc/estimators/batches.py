@@ -13,12 +13,6 @@ class Batches:
 
     A `DataLoader` collates row by row, which takes most of the time for small networks, and its
     last batch may be a single row, which batch normalisation rejects.
-
-    Args:
-        features: one row per data point.
-        targets: one target per data point.
-        batch_size: maximum number of rows in a batch.
-        generator: for the order.
     """
 
     def __init__(

@@ -81,5 +81,5 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
         """The most probable class of each row."""
-        likeliest = self.predict_proba(X).argmax(1)
+        likeliest = self.predict_proba(X).argmax(1)  # first: it checks that this is fitted
         return self.classes_[likeliest]

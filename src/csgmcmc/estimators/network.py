@@ -30,8 +30,10 @@ def perceptron(
 ) -> nn.Sequential:
     """Linear layers with activations between them, initialised from `generator` alone."""
     make_activation = ACTIVATIONS[check_choice("activation", activation, tuple(ACTIVATIONS))]
+    sizes = list(hidden) if isinstance(hidden, Iterable) else [hidden]
+    widths = [check_count("hidden_layer_sizes", size, at_least=1) for size in sizes]
     layers: list[nn.Module] = []
-    for inputs, width in pairwise((features, *_sizes(hidden), outputs)):
+    for inputs, width in pairwise((features, *widths, outputs)):
         if layers:
             layers.append(make_activation())
         linear = nn.utils.skip_init(nn.Linear, inputs, width)
@@ -45,12 +47,9 @@ def perceptron(
 def own_module(module: Module, features: Tensor, outputs: int) -> nn.Module:
     """A copy of the user's network, or the one that their function makes, tested on two rows."""
     width = features.shape[1]
-    if isinstance(module, nn.Module):
-        made: Any = copy.deepcopy(module)
-    elif callable(module):
+    made: Any = copy.deepcopy(module) if isinstance(module, nn.Module) else module
+    if callable(module) and not isinstance(module, nn.Module):
         made = module(width, outputs)
-    else:
-        made = module
     if not isinstance(made, nn.Module):
         raise ValueError(
             "module must be a torch.nn.Module, or a function that makes one for "
@@ -89,8 +88,3 @@ class WithNoise(nn.Module):
         means = self.network(features)
         means = means.squeeze(1) if means.ndim == 2 else means
         return means, self.log_variance.exp().expand_as(means)
-
-
-def _sizes(hidden: int | Iterable[int]) -> list[int]:
-    sizes = list(hidden) if isinstance(hidden, Iterable) else [hidden]
-    return [check_count("hidden_layer_sizes", size, at_least=1) for size in sizes]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 
 def prior_groups(
@@ -22,15 +22,11 @@ def prior_groups(
     by_inputs: dict[int, list[nn.Parameter]] = {}
     for param in params:
         if param.requires_grad:
-            by_inputs.setdefault(fan_in(param), []).append(param)
+            fan_in = param[0].numel() if param.ndim > 1 else 1  # 1 for a bias or another vector
+            by_inputs.setdefault(fan_in, []).append(param)
     groups: list[dict[str, Any]] = []
-    for inputs, members in by_inputs.items():
-        variance = scale**2 / inputs
+    for fan_in, members in by_inputs.items():
+        variance = scale**2 / fan_in
         group: dict[str, Any] = {"params": members, "weight_decay": 1 / (variance * num_data)}
         groups.append(group if lr is None else {**group, "lr": lr * variance})
     return groups
-
-
-def fan_in(param: Tensor) -> int:
-    """Number of inputs of each unit; 1 for a bias or any other vector."""
-    return param[0].numel() if param.ndim > 1 else 1

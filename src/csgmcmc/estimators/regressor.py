@@ -1,5 +1,6 @@
 """Regression on tabular data, with a noise variance that is sampled with the weights."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, Self, overload
 
@@ -10,11 +11,10 @@ from sklearn.base import RegressorMixin
 from torch import Tensor, nn
 from torch.nn.functional import gaussian_nll_loss
 
-from csgmcmc.estimators.base import BayesianMLP, BeforeStep
+from csgmcmc.estimators.base import BayesianMLP
 from csgmcmc.estimators.network import WithNoise
 from csgmcmc.posterior import GaussianPredictive
 from csgmcmc.samplers import Sampler
-from csgmcmc.schedules import Cyclical
 
 Floats = NDArray[np.float64]
 
@@ -76,6 +76,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
     """
 
     _likelihood = "gaussian"
+    _exploration_temperature = 1.0  # as in sampling: 0 would approach the joint MAP
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803  (scikit-learn's names)
         """Sample networks that predict `y` from the rows of `X`."""
@@ -105,15 +106,10 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         """The weights, and last the log-variance of the noise."""
         noise = model.get_parameter("log_variance")
         decay = 1 / (LOG_VARIANCE_SCALE**2 * num_data)
-        weights = (param for param in model.parameters() if param is not noise)
-        groups = self._prior_groups(weights, num_data)
+        groups = super()._groups(model.get_submodule("network"), num_data)
         return [*groups, {"params": [noise], "weight_decay": decay}]
 
-    def _arrange(self, schedule: Cyclical) -> Cyclical:
-        """Explore at the temperature of sampling, not at 0, which would approach the joint MAP."""
-        return replace(schedule, exploration_temperature=1.0)
-
-    def _before_step(self, model: nn.Module, sampler: Sampler) -> BeforeStep:
+    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[], object]:
         """Make the step sizes of the weights proportional to the noise variance.
 
         The curvature of the loss is inversely proportional to it, so that a constant step size

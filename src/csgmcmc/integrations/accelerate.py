@@ -10,30 +10,27 @@
 Accelerate handles processes, precision and checkpoints; the run handles the schedule and the draws.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import RandomSampler
 
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import check_not_sequences, num_targets
 from csgmcmc.integrations.gradients import rescale_short_accumulation
 from csgmcmc.integrations.missing import require
-from csgmcmc.loaders import describe_loader
-from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.stepper import LoopWords, Stepper
 
 require("accelerate", "accelerate")
 
 from accelerate import Accelerator  # noqa: E402
-from accelerate.data_loader import SeedableRandomSampler  # noqa: E402
 from accelerate.optimizer import AcceleratedOptimizer  # noqa: E402
-from accelerate.utils import DistributedType  # noqa: E402
+
+from csgmcmc.integrations import accelerate_checks as checks  # noqa: E402
 
 __all__ = ["AcceleratedRun", "num_targets"]
 
@@ -43,7 +40,6 @@ WORDS = LoopWords(
     clip="accelerator.clip_grad_norm_(...)",
     mixed_precision="Accelerator(mixed_precision='bf16')",
 )
-SHARDED = (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM)
 
 
 class AcceleratedRun:
@@ -68,7 +64,7 @@ class AcceleratedRun:
         schedule: Schedule,
         draws: Draws,
     ) -> None:
-        check_whole(accelerator.distributed_type)
+        checks.check_whole(accelerator.distributed_type)
         if not isinstance(sampler, AcceleratedOptimizer):
             raise ValueError(
                 "sampler must be the one that accelerator.prepare returned, got a "
@@ -107,52 +103,17 @@ class AcceleratedRun:
         After `accelerator.load_state` they continue from the saved position. For that the loader
         must shuffle by a seed: `DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)`.
         """
-        if not hasattr(loader, "set_epoch"):
-            raise ValueError(
-                "loader must be the one that accelerator.prepare returned, got a "
-                f"{type(loader).__name__}"
-            )
-        if getattr(loader, "use_stateful_dataloader", False):
-            raise ValueError(
-                "use_stateful_dataloader=True would skip batches that are skipped here already: "
-                "use use_seedable_sampler=True instead"
-            )
-        sizes = describe_loader(loader)
-        if sizes["batches"] is None:
-            raise ValueError(
-                "loader must have a length, got one of a stream: its position could not be restored"
-            )
-        if not sizes["batches"]:
-            raise ValueError(
-                "loader gives no batches: the data set is empty, or smaller than a batch"
-            )
+        sizes = checks.check_loader(loader)
         while not self.done:
             epoch, skip = divmod(self.seen, sizes["batches"])
-            loader.set_epoch(epoch)
-            rest: Any = loader
-            if skip:
-                _warn_of_another_order(loader)
-                rest = self.accelerator.skip_first_batches(loader, skip)
-                rest.set_epoch(epoch)
-            # An epoch that is restarted in its middle draws its first random numbers again. What
-            # follows, such as dropout, must not be affected.
-            state = random_state([]) if skip else None
-            finished = False
-            try:
+            with closing(checks.rest_of_epoch(self.accelerator, loader, epoch, skip)) as rest:
                 for batch in rest:
-                    if state is not None:
-                        restore_random_state(state, [])
-                        state = None
                     if self.seen == 0 and isinstance(batch, Mapping):
                         num_data = self.sampler.param_groups[0].get("num_data")
                         check_not_sequences(batch.get("labels"), num_data, sizes["examples"])
                     yield batch
                     if self.done:
                         return
-                finished = True
-            finally:
-                if not finished:  # Accelerate must be told that the loader has ended
-                    rest.end()
 
     def step(self) -> Tick | None:
         """Step the sampler if the gradients are complete, and keep the draw if it is due.
@@ -190,24 +151,3 @@ class AcceleratedRun:
         """Restore the state that `accelerator.load_state` has read."""
         self.stepper.load_position(state_dict)
         self.seen, self._waiting = int(state_dict["seen"]), 0
-
-
-def check_whole(kind: DistributedType) -> None:
-    """Raise a `ValueError` if no process has all weights of the model."""
-    if kind in SHARDED:
-        raise ValueError(
-            f"Accelerate shards the model with {kind.value}, which replaces the sampler: use DDP, "
-            "or shard with FSDP2 and use csgmcmc.Chain"
-        )
-
-
-def _warn_of_another_order(loader: Any) -> None:
-    sampler = loader.get_sampler()
-    if isinstance(sampler, RandomSampler) and not isinstance(sampler, SeedableRandomSampler):
-        warnings.warn(
-            "the order of the epoch in progress is not known any more, so some data points appear "
-            "twice in it and others not at all: prepare the loader with "
-            "Accelerator(dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True, "
-            "data_seed=0))",
-            stacklevel=3,
-        )

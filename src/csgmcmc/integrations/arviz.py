@@ -26,6 +26,7 @@ Values = Mapping[str, Any]
 """Arrays or tensors by name."""
 
 LIMIT = 10_000_000  # numbers read from draws by default: 80 MB
+LIBRARY = {"inference_library": "csgmcmc", "inference_library_version": version("csgmcmc")}
 
 
 def to_arviz(
@@ -92,32 +93,26 @@ def to_arviz(
         raise ValueError("by='cycle' needs the cycle of each draw: give draws, or cycles")
     layout = _layout(known, by, cut) if known else None
 
-    groups: dict[str, dict[str, Any]] = {"posterior": posterior}
-    if posterior_predictive is not None:
-        groups["posterior_predictive"] = _named(posterior_predictive)
-    if log_likelihood is not None:
-        groups["log_likelihood"] = _named(log_likelihood)
-    arrays = {
-        group: {name: _arranged(name, value, layout) for name, value in members.items()}
-        for group, members in groups.items()
+    groups = {
+        "posterior": posterior,
+        "posterior_predictive": posterior_predictive,
+        "log_likelihood": log_likelihood,
     }
-    if observed_data is not None:
-        observed = _named(observed_data)
-        arrays["observed_data"] = {name: _array(value) for name, value in observed.items()}
+    arrays = {
+        group: {name: _arranged(name, value, layout) for name, value in _named(members).items()}
+        for group, members in groups.items()
+        if members is not None
+    }
+    observed = {name: _array(value) for name, value in _named(observed_data).items()}
     tree = arviz.from_dict(
-        arrays,
+        {**arrays, "observed_data": observed} if observed else arrays,
         coords={**(coords or {}), **({"chain": layout.names} if layout else {})},
         dims=dims,
         check_conventions=layout is None,  # it warns of more chains than draws, common here
-        attrs={
-            "/": {
-                "inference_library": "csgmcmc",
-                "inference_library_version": version("csgmcmc"),
-            }
-        },
+        attrs={"/": LIBRARY},
     )
     if layout is not None:
-        for group in groups:
+        for group in arrays:
             tree[group].dataset = tree[group].to_dataset().assign_coords(layout.coordinates)
     return tree
 
@@ -127,19 +122,12 @@ def to_arviz(
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which draw is at which position of the arrays.
+    """Which draw is at which position of the arrays."""
 
-    Attributes:
-        count: number of draws, before any are cut off.
-        rows: index of the draw at each position, of shape (chains, draws per chain).
-        names: names of the chains.
-        coordinates: dimensions and values of further coordinates, by name.
-    """
-
-    count: int
-    rows: NDArray[np.int64]
-    names: list[int]
-    coordinates: dict[str, tuple[Any, NDArray]]
+    count: int  # of draws, before any are cut off
+    rows: NDArray[np.int64]  # the draw at each position, of shape (chains, draws per chain)
+    names: list[int]  # of the chains
+    coordinates: dict[str, tuple[Any, NDArray]]  # dimensions and values by name
 
 
 def _known(
@@ -160,20 +148,16 @@ def _known(
         raise ValueError("chains and cycles are known from draws: give one or the other")
     if not len(draws):
         raise ValueError("draws is empty: there is nothing to show")
-    attributes = {"chain": "chain_id", "cycle": "cycle", "step": "step"}
-    return {
-        name: np.array([getattr(draw, attribute) for draw in draws])
-        for name, attribute in attributes.items()
-    }
+    numbers = np.array([(draw.chain_id, draw.cycle, draw.step) for draw in draws])
+    return dict(zip(("chain", "cycle", "step"), numbers.T, strict=True))
 
 
 def _layout(known: dict[str, NDArray], by: str, cut: bool) -> _Layout:
     count = len(known["chain"])
-    keys = np.stack([known["chain"], known["cycle"] if by == "cycle" else known["chain"]])
-    order = np.argsort(known.get("step", np.arange(count)), kind="stable")
-    rows: dict[tuple[int, ...], list[int]] = {}
-    for row in order.tolist():
-        rows.setdefault(tuple(keys[:, row].tolist()), []).append(row)
+    keys = list(zip(known["chain"].tolist(), known[by].tolist(), strict=True))
+    rows: dict[tuple[int, int], list[int]] = {}
+    for row in np.argsort(known.get("step", np.arange(count)), kind="stable").tolist():
+        rows.setdefault(keys[row], []).append(row)
     ordered = [rows[key] for key in sorted(rows)]
     shortest = min(map(len, ordered))
     if not cut and any(len(some) > shortest for some in ordered):
@@ -212,8 +196,14 @@ def _weights(
     if not draws:
         raise ValueError("values is empty: there are no draws to show")
     first = draws[0].tensors()
-    chosen = [name for name, tensor in first.items() if _wanted(name, tensor, names)]
-    missing = sorted(set(names or ()) - set(chosen)) if not callable(names) else []
+    missing: list[str] = []
+    if names is None:
+        chosen = [name for name, tensor in first.items() if tensor.is_floating_point()]
+    elif callable(names):
+        chosen = [name for name in first if names(name)]
+    else:
+        chosen = [name for name in first if name in names]
+        missing = sorted(set(names) - set(chosen))
     if missing or not chosen:
         wanted = ", ".join(missing) or "nothing"
         raise ValueError(f"names asks for {wanted}, the draws have {', '.join(first)}")
@@ -226,26 +216,20 @@ def _weights(
     stacked: dict[str, list[NDArray]] = {name: [] for name in chosen}
     for draw in draws:
         tensors = draw.tensors()
-        if not stacked.keys() <= tensors.keys():
+        if absent := stacked.keys() - tensors.keys():
             raise ValueError(
                 f"the draw of chain {draw.chain_id}, step {draw.step} is of another model: it has "
-                f"no {', '.join(sorted(stacked.keys() - tensors.keys()))}"
+                f"no {', '.join(sorted(absent))}"
             )
         for name in chosen:
             stacked[name].append(_array(tensors[name]))
     return {name: np.stack(arrays) for name, arrays in stacked.items()}
 
 
-def _wanted(
-    name: str, tensor: Tensor, names: Collection[str] | Callable[[str], bool] | None
-) -> bool:
-    if names is None:
-        return tensor.is_floating_point()
-    return names(name) if callable(names) else name in names
-
-
-def _named(values: Any) -> dict[str, Any]:
-    return dict(values) if isinstance(values, Mapping) else {"targets": values}
+def _named(values: Any) -> Values:
+    if values is None:
+        return {}
+    return values if isinstance(values, Mapping) else {"targets": values}
 
 
 def _arranged(name: str, values: Any, layout: _Layout | None) -> NDArray:

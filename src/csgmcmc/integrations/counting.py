@@ -62,13 +62,7 @@ def count_targets(
 
 
 def check_not_sequences(labels: Any, num_data: float | None, examples: int | None) -> None:
-    """Raise a `ValueError` if N is the number of sequences, but there are labels for each token.
-
-    Args:
-        labels: labels of a batch, if it has any.
-        num_data: N of the sampler.
-        examples: number of examples in the data set, if known.
-    """
+    """Raise a `ValueError` if N is the number of sequences, but there are labels for each token."""
     if num_data is None or num_data != examples or not isinstance(labels, Tensor):
         return
     by_token = labels.ndim > 1 and not labels.is_floating_point()
@@ -86,11 +80,9 @@ def gives_examples(data: Any) -> bool:
 
 def each_of(data: Any) -> Iterator[Any]:
     """The examples of a data set, or the batches of a loader."""
-    if not hasattr(data, "__getitem__") or isinstance(data, IterableDataset):
-        yield from data
-        return
-    for index in range(len(data)):  # iterating some data sets never ends
-        yield data[index]
+    if hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
+        return (data[index] for index in range(len(data)))  # iterating some data sets never ends
+    return iter(data)
 
 
 def _labels_of(batch: Any) -> tuple[Tensor, bool]:

@@ -9,36 +9,27 @@ adds the order of the data, the position in it, and the random state of everythi
 `trainer.fit(module, loader, ckpt_path=...)` resumes with the same draws.
 """
 
-import math
 import os
-import warnings
 from typing import Any
-
-import torch
-from torch.utils.data import DistributedSampler
 
 from csgmcmc.arguments import check_count
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.draws import Draws, DrawStore, MemoryDraws
+from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.integrations.gradients import rescale_short_accumulation
 from csgmcmc.integrations.missing import require
 from csgmcmc.integrations.resumable import ResumableLoader
 from csgmcmc.randomness import random_state, restore_random_state
-from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.schedules import Schedule
 from csgmcmc.stepper import LoopWords, Stepper
-from csgmcmc.stepper.fingerprint import check_same
 from csgmcmc.stepper.inputs import check_draws, check_schedule
 
 require("lightning.pytorch", "lightning")
 
 from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
-from lightning.pytorch.callbacks import GradientAccumulationScheduler  # noqa: E402
+
+from csgmcmc.integrations import lightning_checks as checks  # noqa: E402
 
 __all__ = ["ResumableLoader", "SamplingCallback"]
-
-# Strategies in which every process has all weights, by name: `pytorch_lightning` has its own.
-WHOLE = {"SingleDeviceStrategy", "DDPStrategy"}
-
 
 WORDS = LoopWords(
     resume="fit(..., ckpt_path=...)",
@@ -70,112 +61,59 @@ class SamplingCallback(Callback):
         self.draws = MemoryDraws() if draws is None else draws
         check_draws(self.draws)
         self.chain_id = None if chain_id is None else check_count("chain_id", chain_id, at_least=0)
-        self._process = os.getpid()
         self.stepper: Stepper | None = None  # made in each run, for its optimizer
+        self._process = os.getpid()
         self._batches = 0  # batches accumulated for the next step
         self._stops = False  # whether the schedule ends the run, not the Trainer
         self._loader: ResumableLoader | None = None
         self._loaded: dict[str, Any] = {}
-        self._random: dict[str, Any] | None = None
-
-    # Before the run
-
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._loaded = {}  # from a checkpoint that was loaded for a test
-        if stage != "fit":
-            return
-        if not pl_module.automatic_optimization:
-            raise ValueError(
-                "automatic_optimization is False: the schedule needs a Trainer that steps one "
-                "optimizer itself; set it to True, or use csgmcmc.Stepper in your own loop"
-            )
-        strategy = type(trainer.strategy)
-        if not WHOLE & {kind.__name__ for kind in strategy.__mro__}:
-            raise ValueError(
-                f"strategy {strategy.__name__} does not keep all weights in each process: use "
-                "strategy='auto' or 'ddp', or csgmcmc.Chain for sharded models"
-            )
-
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.stepper = Stepper(
-            pl_module,
-            _only_optimizer(trainer),
-            self.schedule,
-            self.draws,
-            chain_id=self.chain_id,
-            layout=ProcessLayout(replica_id=trainer.global_rank, replicas=trainer.world_size),
-            words=WORDS,
-        )
-        if isinstance(self.draws, MemoryDraws) and os.getpid() != self._process:
-            raise ValueError(
-                "draws in memory would be lost with the processes that this strategy starts: "
-                "keep them in a DrawStore"
-            )
-        self._batches, self._random = 0, None
-        if self._loaded.get("settings") is not None:
-            check_same(self._loaded["settings"], self.stepper.settings)
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._check_length(trainer)
-        self._loader = _resumable_loader(trainer)
-        if self._loader is not None and self._loaded.get("loader") is not None:
-            # Lightning does not load it at the end of an epoch.
-            self._loader.load_state_dict(self._loaded["loader"])
-        self._loaded = {}
-        self._running.taken = trainer.global_step
-        self._running.begin()
+        self._random: dict[str, Any] | None = None  # from before validation
 
     @property
     def _running(self) -> Stepper:
         assert self.stepper is not None  # noqa: S101  (made before the first batch)
         return self.stepper
 
-    def _check_length(self, trainer: Trainer) -> None:
-        """Raise a `ValueError` if the Trainer takes more steps than the schedule; warn if fewer."""
-        callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-        changing = any(isinstance(each, GradientAccumulationScheduler) for each in callbacks)
-        total = -1 if changing else trainer.estimated_stepping_batches
-        self._stops = total < 0 or math.isinf(total)
-        steps = self.schedule.steps
-        if self._stops or total == steps:
-            return
-        advice = f"give it max_steps={steps} and no max_epochs, or the schedule steps={total}"
-        if total > steps:
-            raise ValueError(
-                f"the Trainer takes {total} steps, more than the {steps} of the schedule: {advice}"
-            )
-        trial = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
-        if trainer.is_global_zero and not trial:
-            warnings.warn(
-                f"the Trainer stops after {total} of the {steps} steps of the schedule, so that "
-                f"draws will be missing: {advice}",
-                stacklevel=2,
-            )
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._loaded = {}  # from a checkpoint that was loaded for a test
+        if stage == "fit":
+            checks.check_loop(trainer, pl_module)
 
-    # One step
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.stepper = Stepper(
+            pl_module,
+            checks.only_optimizer(trainer),
+            self.schedule,
+            self.draws,
+            chain_id=self.chain_id,
+            layout=ProcessLayout(replica_id=trainer.global_rank, replicas=trainer.world_size),
+            words=WORDS,
+        )
+        checks.check_kept(self.draws, self._process)
+        self._batches, self._random = 0, None
+        if self._loaded:
+            self.stepper.load_position(self._loaded)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._stops = checks.is_endless(trainer, self.schedule.steps)
+        self._loader = checks.resumable_loader(trainer)
+        loaded, self._loaded = self._loaded.get("loader"), {}
+        if self._loader is not None and loaded is not None:
+            self._loader.load_state_dict(loaded)  # Lightning does not at the end of an epoch
+        self._running.taken = trainer.global_step
+        self._running.begin()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._loader = _resumable_loader(trainer)  # it may be replaced every few epochs
+        self._loader = checks.resumable_loader(trainer)  # it may be replaced every few epochs
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         self._batches += 1
 
-    def on_before_optimizer_step(
-        self, trainer: Trainer, pl_module: LightningModule, optimizer: torch.optim.Optimizer
-    ) -> None:
+    def on_before_optimizer_step(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         params, divided_by = self._running.trained, trainer.accumulate_grad_batches
         rescale_short_accumulation(params, self._batches, divided_by)
 
-    def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         if trainer.enable_validation:
             self._random = random_state([])
         stepper = self._running
@@ -184,10 +122,15 @@ class SamplingCallback(Callback):
         self._batches = 0
         tick = stepper.record()
         log_every = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
-        if log_every and trainer.global_step % log_every == 0:
-            self._log(trainer, stepper.sampler.param_groups[0], tick)
+        if log_every and stepper.taken % log_every == 0:
+            group = stepper.sampler.param_groups[0]
+            values = {name: float(group[name]) for name in ("lr", "temperature") if name in group}
+            values |= {"cycle": tick.cycle, "draws": len(self.draws)}
+            for logger in trainer.loggers:
+                named = {f"csgmcmc/{name}": value for name, value in values.items()}
+                logger.log_metrics(named, step=tick.step)
         stepper.prepare()
-        if self._stops and trainer.global_step == self.schedule.steps:
+        if self._stops and stepper.done:
             trainer.should_stop = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -197,68 +140,19 @@ class SamplingCallback(Callback):
             restore_random_state(self._random, [])
             self._random = None
 
-    def _log(self, trainer: Trainer, group: dict[str, Any], tick: Tick) -> None:
-        values = {"lr": float(group["lr"]), "cycle": tick.cycle, "draws": len(self.draws)}
-        if "temperature" in group:
-            values["temperature"] = float(group["temperature"])
-        for logger in trainer.loggers:
-            named = {f"csgmcmc/{name}": value for name, value in values.items()}
-            logger.log_metrics(named, step=tick.step)
-
-    # After the run, and checkpoints
-
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        self._close()
-
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        self._close()
-
-    def _close(self) -> None:
+    def teardown(self, *_: Any, **__: Any) -> None:
         self._random = None
-        if isinstance(self.draws, DrawStore):
-            self.draws.close()
+        if self.stepper is not None:
+            self.stepper.close()
+
+    def on_exception(self, *_: Any, **__: Any) -> None:
+        self.teardown()
 
     def state_dict(self) -> dict[str, Any]:
+        if self.stepper is None:
+            return {}
         loader = None if self._loader is None else self._loader.state_dict()
-        settings = None if self.stepper is None else self.stepper.settings
-        return {"settings": settings, "loader": loader}
+        return {**self.stepper.position(), "loader": loader}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loaded = state_dict
-
-
-def _only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
-    """The only optimizer; raises a `ValueError` if a scheduler would change its lr."""
-    if len(trainer.optimizers) != 1:
-        raise ValueError(
-            f"configure_optimizers returns {len(trainer.optimizers)} optimizers: return one"
-        )
-    optimizer = trainer.optimizers[0]
-    if not any("lr" in group for group in optimizer.param_groups):
-        raise ValueError(
-            "configure_optimizers must return a sampler, or an optimizer with an lr, got "
-            f"{type(optimizer).__name__}"
-        )
-    if trainer.lr_scheduler_configs:
-        names = ", ".join(type(each.scheduler).__name__ for each in trainer.lr_scheduler_configs)
-        raise ValueError(
-            f"configure_optimizers returns {names}, but the schedule of SamplingCallback sets lr: "
-            "return the sampler alone"
-        )
-    return optimizer
-
-
-def _resumable_loader(trainer: Trainer) -> ResumableLoader | None:
-    """The `ResumableLoader` of the training data, if there is one."""
-    loader = trainer.train_dataloader
-    if not isinstance(loader, ResumableLoader):
-        return None
-    sampler = getattr(loader.loader, "sampler", None)
-    if trainer.world_size > 1 and not isinstance(sampler, DistributedSampler):
-        raise ValueError(  # Lightning would give an ordinary loader such a sampler
-            f"the ResumableLoader gives all {trainer.world_size} processes the same data: make its "
-            "loader with sampler=DistributedSampler(data), in the module's train_dataloader"
-        )
-    return loader

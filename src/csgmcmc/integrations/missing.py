@@ -5,12 +5,7 @@ from types import ModuleType
 
 
 def require(package: str, extra: str) -> ModuleType:
-    """Import an optional package, or say how to install it.
-
-    Args:
-        package: the module to import, e.g. `"lightning.pytorch"`.
-        extra: the extra of this library that installs it.
-    """
+    """Import an optional package, or say which extra of this library installs it."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:

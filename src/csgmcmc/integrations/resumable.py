@@ -45,7 +45,7 @@ class ResumableLoader:
         for _ in range(len(self)):
             if self._loaded is not None:  # only now: iterating draws from the generators
                 state, self._loaded = self._loaded, None
-                self._go_to(state)
+                self._resume(state)
             yield self._feed.next()
 
     def state_dict(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class ResumableLoader:
         check_same(state["data"], describe_loader(self.loader), "data")
         self._loaded = state
 
-    def _go_to(self, state: dict[str, Any]) -> None:
+    def _resume(self, state: dict[str, Any]) -> None:
         feed, now = state["feed"], state["random"]
         if dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
             # The state is that of the first process: replicas must not repeat its random numbers.

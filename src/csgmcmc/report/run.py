@@ -32,18 +32,12 @@ def read_record(folder: Path) -> Record:
 
 def overview(record: Record, folder: Path) -> RenderableType:
     """Counts and time; scores of the posterior predictive beside its draws; the check."""
-    counts = [
-        f"{record['draws']} draws",
-        f"{record['cycles']} cycles",
-        f"{record['chains']} chain{'s' if record['chains'] > 1 else ''}",
-        f"{record['seconds']:.3g} s",
-    ]
-    parts: list[RenderableType] = [Text(f"{folder}: {', '.join(counts)}")]
-    if record["average"]:
-        parts += [_table(record), Text(record["check"])]
-    else:
-        parts.append(Text(f"no scores: {record['why']}"))
-    return Group(*parts)
+    chains = f"{record['chains']} chain{'s' if record['chains'] > 1 else ''}"
+    counts = f"{record['draws']} draws, {record['cycles']} cycles, {chains}"
+    title = Text(f"{folder}: {counts}, {record['seconds']:.3g} s")
+    if not record["average"]:
+        return Group(title, Text(f"no scores: {record['why']}"))
+    return Group(title, _table(record), Text(record["check"]))
 
 
 def _table(record: Record) -> Table:

@@ -23,20 +23,17 @@ def overview(store: DrawStore, damages: Iterable[str]) -> RenderableType:
             str(each[0]) if len(each) == 1 else f"{each[0]} to {each[-1]}",
             f"{draws[0].step} to {draws[-1].step}",
         )
-    return Group(
-        table, "\n".join([*_totals(store), *_provenance(store), *_integrity(store, damages)])
-    )
-
-
-def _totals(store: DrawStore) -> list[str]:
-    if not len(store):
-        return ["no draws"]
-    size = store.size_on_disk()
-    return [f"{len(store)} draws, {size / 1e6:,.1f} MB, {size / len(store) / 1e6:,.3f} MB each"]
+    total = "no draws"
+    if len(store):
+        size = store.size_on_disk() / 1e6
+        total = f"{len(store)} draws, {size:,.1f} MB, {size / len(store):,.3f} MB each"
+    damaged = [f"damaged or left over: {line}" for line in (*store.problems, *damages)]
+    integrity = damaged or ["integrity: all draws are intact"]
+    return Group(table, "\n".join([total, *_provenance(store), *integrity]))
 
 
 def _provenance(store: DrawStore) -> list[str]:
-    lines = []
+    lines: list[str] = []
     for chain_id, header in sorted(store.headers().items()):
         versions = ", ".join(f"{name} {number}" for name, number in header["versions"].items())
         lines.append(f"chain {chain_id} was written with {versions}")
@@ -44,10 +41,3 @@ def _provenance(store: DrawStore) -> list[str]:
             shown = f"{len(value)} tensors" if name == "model" else str(value)
             lines.append(f"  {name}: {shown}")
     return lines
-
-
-def _integrity(store: DrawStore, damages: Iterable[str]) -> list[str]:
-    found = [*store.problems, *damages]
-    return [f"damaged or left over: {line}" for line in found] or [
-        "integrity: all draws are intact"
-    ]

@@ -1,18 +1,17 @@
 """Validation data for a task that has none: a part of its training data."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset
 
 from csgmcmc.arguments import check_number
 from csgmcmc.loaders import clone_loader
 from csgmcmc.task import Task
 
 
-@dataclass(frozen=True)
-class HeldOut:
+class HeldOut(NamedTuple):
     """A task with validation data, and a sentence on where they are from."""
 
     task: Task
@@ -22,10 +21,7 @@ class HeldOut:
 def with_validation(task: Task, share: float, seed: int) -> HeldOut:
     """The task itself if it has validation data, else one that holds out a share of the data.
 
-    Args:
-        task: its data must be a `DataLoader` with or without shuffling, not a custom sampler.
-        share: of the training data to hold out.
-        seed: of the random split.
+    That needs a `DataLoader` with or without shuffling, not with a custom sampler.
     """
     if task.validation is not None:
         return HeldOut(task, "scored on the task's validation data")
@@ -59,13 +55,9 @@ def _can_be_split(loader: Any) -> bool:
         return False
     data: Any = loader.dataset
     order: Any = loader.sampler
-    return (
-        not isinstance(data, IterableDataset)
-        and hasattr(data, "__len__")
-        and type(order) in (RandomSampler, SequentialSampler)
-        and not getattr(order, "replacement", False)
-        and len(order) == len(data)
-    )
+    if type(order) not in (RandomSampler, SequentialSampler) or not hasattr(data, "__len__"):
+        return False
+    return not getattr(order, "replacement", False) and len(order) == len(data)
 
 
 def _subset(loader: DataLoader, chosen: list[int], **changes: Any) -> DataLoader:

@@ -12,28 +12,19 @@ from csgmcmc.tuning.study import Trial
 class SearchDisplay:
     """Shows the number of finished trials, the best log score so far, and the time left.
 
-    Args:
-        trials: total number of trials of the search.
-        done: the trials of earlier calls.
-        shown: False shows nothing.
-        console: standard error by default.
+    `trials` is the total number of trials of the search, and `done` are those of earlier calls.
     """
 
     def __init__(
-        self,
-        trials: int,
-        done: Sequence[Trial],
-        shown: bool = True,
-        console: Console | None = None,
+        self, trials: int, done: Sequence[Trial], shown: bool = True, console: Console | None = None
     ) -> None:
         self._console = console or Console(stderr=True)
         self._console.quiet = self._console.quiet or not shown
         self._trials, self._done, self._share = trials, len(done), 0.0
         complete = [trial.score for trial in done if trial.outcome == "complete"]
         self._best = max(complete, default=-math.inf)
-        self._bar = Bar(
-            "tune", trials, done=len(done), shown=shown, width=20, console=self._console
-        )
+        options = {"done": len(done), "shown": shown, "width": 20}
+        self._bar = Bar("tune", trials, console=self._console, **options)
 
     def __enter__(self) -> "SearchDisplay":
         self._bar.__enter__()
@@ -73,12 +64,10 @@ class SearchDisplay:
 
 def in_words(trial: Trial) -> str:
     """A trial in one line."""
-    setting = (
-        f"cycles {trial.cycles}, exploration {trial.exploration:.2f}, "
-        f"temperature {trial.temperature:.2g}: "
-    )
-    if trial.outcome == "diverged":
-        return f"{setting}diverged"
-    if trial.outcome == "pruned":
-        return f"{setting}pruned after {trial.used:.0%}, log score {trial.score:.4f}"
-    return f"{setting}log score {trial.score:.4f}"
+    ends = {
+        "diverged": "diverged",
+        "pruned": f"pruned after {trial.used:.0%}, log score {trial.score:.4f}",
+        "complete": f"log score {trial.score:.4f}",
+    }
+    setting = f"cycles {trial.cycles}, exploration {trial.exploration:.2f}"
+    return f"{setting}, temperature {trial.temperature:.2g}: {ends[trial.outcome]}"

@@ -10,7 +10,7 @@ room for the curvature to grow during training.
 import copy
 import math
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,30 +110,18 @@ def suggest_lr(
     sampler = recipe.replace(lr=highest, temperature=0.0).make_sampler(
         [param for param in trained.parameters() if param.requires_grad], num_data=num_data
     )
-    chain = Chain(
-        trained,
-        loss,
-        loader,
-        sampler,
-        Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=0.0),
-        **{**chain_options, "watch": False, "progress": False, "callbacks": record},
-    )
-    with _unchanged_order(loader, chain), suppress(DivergedError, _LossTooHigh):
-        chain.run()
-    return _read(np.array(lrs), np.array(losses), steps, highest)
-
-
-@contextmanager
-def _unchanged_order(loader: Any, chain: Chain) -> Iterator[None]:
-    """Restore the random states, and the epoch of a distributed sampler, after the block."""
+    schedule = Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=0.0)
+    options = {**chain_options, "watch": False, "progress": False, "callbacks": record}
+    chain = Chain(trained, loss, loader, sampler, schedule, **options)
     order: Any = getattr(loader, "sampler", None)
     epoch = getattr(order, "epoch", None)
     try:
-        with preserved_random_state(chain.generators):
-            yield
+        with preserved_random_state(chain.generators), suppress(DivergedError, _LossTooHigh):
+            chain.run()
     finally:
         if epoch is not None and hasattr(order, "set_epoch"):
             order.set_epoch(epoch)
+    return _read(np.array(lrs), np.array(losses), steps, highest)
 
 
 def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
@@ -144,11 +132,15 @@ def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
             "the data and the loss for NaN and infinity, or give a lower lowest="
         )
     window = max(5, steps // WINDOWS)
-    smoothed = _running_median(losses, window)
+    half = window // 2
+    near = [losses[max(0, at - half) : at + half + 1] for at in range(len(losses))]
+    smoothed = np.array([np.median(part) for part in near])
     start = float(np.median(losses[:window]))
     best = int(smoothed.argmin())
     fall = start - float(smoothed[best])
-    noise = 1.25 / math.sqrt(window) * _spread(losses[: 2 * window])  # standard error of a median
+    early = losses[: 2 * window]
+    spread = 1.4826 * np.median(np.abs(early - np.median(early)))  # estimates the std, robustly
+    noise = 1.25 / math.sqrt(window) * float(spread)  # standard error of a median
     if fall <= max(3 * noise, 1e-3 * abs(start)):
         raise ValueError(
             f"the loss never fell from the {start:.4g} that it began with, beyond its noise, at "
@@ -165,20 +157,4 @@ def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
     if end == len(lrs) and not stopped:  # no lr was too high
         fallen = np.flatnonzero(smoothed <= start - fall / 2)
         lr = min(lr, SAFETY_FACTOR * float(lrs[fallen[0]]))
-    return SuggestedLR(_rounded(lr), limit, lrs, losses, smoothed)
-
-
-def _running_median(values: Array, window: int) -> Array:
-    half = window // 2
-    padded = [values[max(0, at - half) : at + half + 1] for at in range(len(values))]
-    return np.array([np.median(part) for part in padded])
-
-
-def _spread(values: Array) -> float:
-    """Standard deviation, estimated from the median absolute deviation."""
-    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
-
-
-def _rounded(value: float) -> float:
-    """Rounded to two significant digits."""
-    return float(f"{value:.2g}")
+    return SuggestedLR(float(f"{lr:.2g}"), limit, lrs, losses, smoothed)

@@ -5,10 +5,12 @@ of epochs from the same initial weights. After each cycle the posterior predicti
 a trial below the median of the others at the same share of the budget is pruned.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.errors import DivergedError
@@ -75,64 +77,58 @@ def tune(
     counts = _feasible(cycles, recipe, found.task, shares[1])
     with seeded(seed):
         batches = check_pairs(list(found.task.validation or ()), found.task.likelihood)
+    space = {"cycles": counts, "exploration": shares, "temperature": temperatures}
+    model = describe_tensors(found.task.model.state_dict())
     settings = {
-        "recipe": asdict(recipe),
+        **{f"recipe.{name}": value for name, value in asdict(recipe).items()},
         "seed": seed,
         "lr": lr,
-        "cycles": counts,
-        "exploration": shares,
-        "temperature": temperatures,
+        **space,
         "scores": found.words,
-        "model": describe_tensors(found.task.model.state_dict()),
+        **{f"model.{name}": value for name, value in model.items()},
     }
-    search = _Search(make, found, recipe, batches, seed)
+    search = _Search(make, found, recipe, batches, seed, space)
     with open_study(Path(out), settings) as study:
-        search.find_lr(study, lr, progress)
-        space = {"cycles": counts, "exploration": shares, "temperature": temperatures}
         with SearchDisplay(trials, trials_of(study), progress) as display:
+            search.find_lr(study, lr, display)
             while len(finished(study)) < trials:
-                search.try_one(study, space, display)
+                search.try_one(study, display)
         best = search.best(study)
         atomic_write(Path(out) / RECIPE, best.save)
     return best
 
 
+@dataclass
 class _Search:
     """What all trials of a search have in common."""
 
-    def __init__(
-        self, make: MakeTask, found: HeldOut, recipe: Recipe, batches: list[Any], seed: int
-    ) -> None:
-        self._make, self._found, self._recipe = make, found, recipe
-        self._batches, self._seed = batches, seed
+    make: MakeTask
+    found: HeldOut
+    recipe: Recipe
+    batches: list[Any]
+    seed: int
+    space: dict[str, Any]
 
-    def find_lr(self, study: Any, lr: float | None, progress: bool) -> None:
+    def find_lr(self, study: Any, lr: float | None, display: SearchDisplay) -> None:
         """Set lr: the argument, that of an earlier call, or that of a range test."""
-        display = SearchDisplay(0, [], progress)
-        task = self._found.task
-        display.say(f"{self._found.words}; {self._recipe.epochs:g} epochs for each trial")
-        known = study.user_attrs.get("lr")
-        if lr is None and known is None:
-            with seeded(self._seed):
-                suggested = suggest_lr(
-                    task.model,
-                    task.loss,
-                    task.data,
-                    recipe=self._recipe,
-                    num_data=task.num_data,
-                    **trial_options(task),
-                )
+        display.say(f"{self.found.words}; {self.recipe.epochs:g} epochs for each trial")
+        lr = study.user_attrs.get("lr") if lr is None else lr
+        if lr is None:
+            task = self.found.task
+            parts = (task.model, task.loss, task.data)
+            options = {"recipe": self.recipe, "num_data": task.num_data, **trial_options(task)}
+            with seeded(self.seed):
+                suggested = suggest_lr(*parts, **options)
             display.say(f"range test: unstable from lr {suggested.limit:.2g}, so {suggested.lr:g}")
             lr = suggested.lr
-        lr = known if lr is None else lr
         study.set_user_attr("lr", lr)
-        self._recipe = self._recipe.replace(lr=lr)
+        self.recipe = self.recipe.replace(lr=lr)
 
-    def try_one(self, study: Any, space: dict[str, Any], display: SearchDisplay) -> None:
+    def try_one(self, study: Any, display: SearchDisplay) -> None:
         """Run one more trial; an interrupted one does not count."""
         optuna = import_optuna()
         states = optuna.trial.TrialState
-        trial = ask(study, self._seed, self._first(space))
+        trial = ask(study, self.seed, self._first())
         used = 0.0
 
         def on_step(share: float) -> None:
@@ -145,15 +141,15 @@ class _Search:
             if trial.should_prune():
                 raise optuna.TrialPruned
 
-        recipe = self._recipe.replace(
-            cycles=trial.suggest_categorical("cycles", space["cycles"]),
-            exploration=trial.suggest_float("exploration", *space["exploration"]),
-            temperature=trial.suggest_float("temperature", *space["temperature"], log=True),
+        recipe = self.recipe.replace(
+            cycles=trial.suggest_categorical("cycles", self.space["cycles"]),
+            exploration=trial.suggest_float("exploration", *self.space["exploration"]),
+            temperature=trial.suggest_float("temperature", *self.space["temperature"], log=True),
         )
         try:
-            task = with_new_model(self._found.task, self._make, self._seed)
-            with seeded(self._seed):
-                score = run_trial(task, recipe, self._batches, on_cycle=on_cycle, on_step=on_step)
+            task = with_new_model(self.found.task, self.make, self.seed)
+            with seeded(self.seed):
+                score = run_trial(task, recipe, self.batches, on_cycle=on_cycle, on_step=on_step)
         except (DivergedError, NonFinitePredictionError, optuna.TrialPruned) as error:
             pruned = isinstance(error, optuna.TrialPruned)
             trial.set_user_attr("outcome", "pruned" if pruned else "diverged")
@@ -172,34 +168,27 @@ class _Search:
         if not complete:
             raise ValueError(
                 f"all {len(finished(study))} trials diverged: give a lower lr than "
-                f"{self._recipe.lr:g}, or clip in the task's chain_options"
+                f"{self.recipe.lr:g}, or clip in the task's chain_options"
             )
         best = max(complete, key=lambda trial: trial.score)
-        return self._recipe.replace(
-            cycles=best.cycles, exploration=best.exploration, temperature=best.temperature
-        )
+        return self.recipe.replace(**{name: getattr(best, name) for name in self.space})
 
-    def _first(self, space: dict[str, Any]) -> dict[str, Any]:
+    def _first(self) -> dict[str, Any]:
         """The task's own settings, clipped to the search space."""
-        own = self._recipe
-        low, high = space["exploration"]
-        coldest, hottest = space["temperature"]
+        own, space = self.recipe, self.space
         return {
             "cycles": min(space["cycles"], key=lambda count: abs(count - own.cycles)),
-            "exploration": min(max(own.exploration, low), high),
-            "temperature": min(max(own.temperature, coldest), hottest),
+            "exploration": float(np.clip(own.exploration, *space["exploration"])),
+            "temperature": float(np.clip(own.temperature, *space["temperature"])),
         }
 
 
 def _range(name: str, values: Sequence[float], **bounds: float) -> tuple[float, float]:
-    try:
-        low, high = values
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a lowest and a highest value, got {values!r}") from error
-    low, high = check_number(name, low, **bounds), check_number(name, high, **bounds)
-    if low > high:
+    ends = list(values) if isinstance(values, Iterable) else []
+    numbers = [check_number(name, value, **bounds) for value in ends]
+    if len(numbers) != 2 or numbers[0] > numbers[1]:
         raise ValueError(f"{name} must be a lowest and a highest value, got {values!r}")
-    return low, high
+    return numbers[0], numbers[1]
 
 
 def _feasible(cycles: Sequence[int], recipe: Recipe, task: Task, exploration: float) -> list[int]:

@@ -57,7 +57,13 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        study = _open(optuna, out)
+        _mend(out / JOURNAL)
+        study = optuna.create_study(
+            study_name="csgmcmc",
+            storage=_storage(optuna, out / JOURNAL),
+            direction="maximize",
+            load_if_exists=True,
+        )
         _check_same(study, settings, out)
         states = optuna.trial.TrialState
         for trial in study.get_trials(deepcopy=False, states=(states.RUNNING,)):
@@ -94,7 +100,7 @@ def finished(study: Any) -> list[Any]:
 
 def trials_of(study: Any) -> list[Trial]:
     """The finished trials of a study, as plain values."""
-    return [_plain(number, trial) for number, trial in enumerate(finished(study), start=1)]
+    return [_as_trial(number, trial) for number, trial in enumerate(finished(study), start=1)]
 
 
 def read_trials(out: str | Path) -> list[Trial]:
@@ -106,36 +112,23 @@ def read_trials(out: str | Path) -> list[Trial]:
     return trials_of(optuna.load_study(study_name="csgmcmc", storage=_storage(optuna, path)))
 
 
-def _plain(number: int, trial: Any) -> Trial:
-    complete = trial.state.name == "COMPLETE"
-    reported = trial.intermediate_values
+def _as_trial(number: int, trial: Any) -> Trial:
+    if trial.state.name == "COMPLETE":
+        return Trial(number, **trial.params, score=trial.value, outcome="complete", used=1.0)
+    reported, attributes = trial.intermediate_values, trial.user_attrs
     last = max(reported, default=0)
     return Trial(
-        number=number,
-        cycles=trial.params["cycles"],
-        exploration=trial.params["exploration"],
-        temperature=trial.params["temperature"],
-        score=trial.value if complete else reported.get(last, math.nan),
-        outcome="complete" if complete else trial.user_attrs.get("outcome", "pruned"),
-        used=1.0 if complete else trial.user_attrs.get("used", last / 100),
-    )
-
-
-def _open(optuna: Any, out: Path) -> Any:
-    path = out / JOURNAL
-    _mend(path)
-    return optuna.create_study(
-        study_name="csgmcmc",
-        storage=_storage(optuna, path),
-        direction="maximize",
-        load_if_exists=True,
+        number,
+        **trial.params,
+        score=reported.get(last, math.nan),
+        outcome=attributes.get("outcome", "pruned"),
+        used=attributes.get("used", last / 100),
     )
 
 
 def _storage(optuna: Any, path: Path) -> Any:
-    with warnings.catch_warnings(
-        action="ignore", category=optuna.exceptions.ExperimentalWarning
-    ):  # journals were experimental in Optuna 3 and early 4
+    experimental = optuna.exceptions.ExperimentalWarning  # as journals were until early Optuna 4
+    with warnings.catch_warnings(action="ignore", category=experimental):
         return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
 
 
@@ -155,7 +148,7 @@ def _mend(path: Path) -> None:
 
 def _check_same(study: Any, settings: Mapping[str, Any], out: Path) -> None:
     """Raise if the search in the folder has other settings."""
-    current = _flat(json.loads(json.dumps(dict(settings), default=str)))
+    current = json.loads(json.dumps(dict(settings), default=str))
     saved = study.user_attrs.get("settings")
     if saved is None or not finished(study):  # nothing is lost
         study.set_user_attr("settings", current)
@@ -168,12 +161,3 @@ def _check_same(study: Any, settings: Mapping[str, Any], out: Path) -> None:
                 f"{out} holds a search with {setting}={saved.get(name)}, and this one has "
                 f"{current.get(name)}: give another out, or the same {setting}"
             )
-
-
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested settings as one dictionary, e.g. with the key `recipe.lr`."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        inner = value if isinstance(value, Mapping) else {"": value}
-        flat.update({f"{name}.{key}".rstrip("."): each for key, each in inner.items()})
-    return flat

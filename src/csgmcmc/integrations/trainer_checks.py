@@ -1,4 +1,4 @@
-"""Checks that the loss of a `Trainer` is the mean that N belongs to.
+"""Checks that a `Trainer` samples: its arguments, and that its loss is the mean that N belongs to.
 
 `Trainer` divides the summed losses of all batches of a step by their number of targets, and leaves
 the division to the model. Two things can go wrong. Some models return the mean of each batch
@@ -7,49 +7,102 @@ labels, although the loss leaves out the first of each sequence.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
+from transformers import TrainerState, TrainingArguments
 
 from csgmcmc.integrations.counting import (
     check_not_sequences,
+    count_targets,
+    each_of,
+    gives_examples,
     inner_model,
     one_sequence,
     quietly,
 )
+from csgmcmc.stepper import Stepper
 
 TOLERANCE = 1e-3  # relative error of a number of targets
+COUNT_BATCH = 64  # examples collated at once to count their targets
 
 
-def tell_trainer(
-    model: nn.Module, batch: Mapping[str, Any], *, examples: bool, causal: bool
-) -> None:
-    """Set on `model` what a `Trainer` cannot find out about its loss.
+def check_clipping(args: TrainingArguments, allowed: bool) -> None:
+    """Raise a `ValueError` for gradient clipping that is not allowed."""
+    if args.max_grad_norm and not allowed:
+        raise ValueError(
+            f"max_grad_norm={args.max_grad_norm} clips gradients, which are then not those of "
+            "the posterior: use TrainingArguments(max_grad_norm=0), or allow_clipping=True to "
+            "clip all the same"
+        )
 
-    Args:
-        model: the model for the `Trainer`.
-        batch: the first batch of a loader, or the first example of a data set.
-        examples: whether it is an example.
-        causal: whether the loss shifts labels.
-    """
+
+def check_run(args: TrainingArguments, state: TrainerState, stepper: Stepper) -> None:
+    """Raise a `ValueError` if the `Trainer` does not take the steps of the schedule."""
+    steps = stepper.schedule.steps
+    if state.max_steps != steps:
+        raise ValueError(
+            f"max_steps={state.max_steps} of the Trainer differs, as the schedule has "
+            f"steps={steps}: use TrainingArguments(max_steps={steps})"
+        )
+    again = state.global_step == 0 and stepper.taken > 0
+    if again or (state.global_step > 0 and not stepper.resumed):
+        raise ValueError(
+            f"the Trainer begins at step {state.global_step}, but the sampler has taken "
+            f"{stepper.taken} steps: make a new sampler and callback for each run, and resume "
+            "from checkpoints that were not saved with save_only_model=True"
+        )
+    if args.n_gpu > 1:
+        raise ValueError(
+            f"n_gpu={args.n_gpu}: one process would split its batches over GPUs; start one "
+            "process per GPU with torchrun, or show it only one with CUDA_VISIBLE_DEVICES"
+        )
+
+
+def begin_in_words(stepper: Stepper) -> str:
+    """What the run samples."""
+    num_data = stepper.sampler.param_groups[0].get("num_data")
+    what = f"{type(stepper.sampler).__name__} injects no noise: the draws are snapshots"
+    if num_data is not None:
+        what = f"sampling with N={num_data:,} targets in the loss"
+    return f"{what}; {stepper.schedule.steps:,} steps, {stepper.schedule.total_draws} draws"
+
+
+def skipped_in_words(stepper: Stepper) -> str:
+    """What is missing at the end of a run that has skipped steps."""
+    steps, taken = stepper.schedule.steps, stepper.taken
+    missed = sum(stepper.schedule(step).collect for step in range(taken, steps))
+    return (
+        f"{steps - taken} steps were skipped because gradients overflowed, so the last "
+        f"{steps - taken} steps of the schedule were not taken, and {missed} draws are missing"
+    )
+
+
+def count_and_tell(model: nn.Module, data: Any, collate: Callable[[list[Any]], Any] | None) -> int:
+    """N of `data`; sets on `model` what a `Trainer` cannot find out about its loss."""
+    if collate is not None:
+        data = DataLoader(data, batch_size=COUNT_BATCH, collate_fn=collate)
+    num_data, causal = count_targets(data, model, None, -100)
     inner: Any = inner_model(model)
     if causal and getattr(inner, "loss_type", "") is None:
         inner.loss_type = "ForCausalLM"  # its default anyway
     takes = inspect.signature(inner.forward).parameters.values()
     takes_count = any(each.kind == inspect.Parameter.VAR_KEYWORD for each in takes)
     if not takes_count or hasattr(inner, "accepts_loss_kwargs"):
-        return
+        return num_data
     with suppress(Exception):  # the model may need its collator: the first batch is checked later
-        inputs = one_sequence(model, batch, examples)
+        inputs = one_sequence(model, next(each_of(data)), gives_examples(data))
         inputs["labels"] = torch.where(inputs["labels"] == -100, 0, inputs["labels"])
         with quietly(model):
             one, two = (model(**inputs, num_items_in_batch=items).loss for items in (1, 2))
         if one.isfinite() and one > 0 and torch.allclose(one, two, rtol=TOLERANCE):
             inner.accepts_loss_kwargs = False
+    return num_data
 
 
 def check_first_batch(
@@ -57,11 +110,8 @@ def check_first_batch(
 ) -> RemovableHandle:
     """Check N and the loss at the first batch of `model`; raises a `ValueError` there.
 
-    Args:
-        model: the model that `Trainer` trains.
-        num_data: N of the sampler.
-        examples: number of examples in the data set, if known.
-        batches: number of batches per step, over all processes.
+    `examples` is the number of examples in the data set, if known, and `batches` the number of
+    batches per step, over all processes.
     """
 
     def look(module: nn.Module, _: tuple[Any, ...], inputs: dict[str, Any]) -> None:
@@ -114,17 +164,10 @@ def _items_in_loss(model: nn.Module, inputs: dict[str, Any], items: float) -> fl
     The loss is sum / items, or sum / found if the model is not given items, plus terms that do not
     depend on them.
     """
-    count = inputs["num_items_in_batch"]
-    without_count = {name: value for name, value in inputs.items() if name != "num_items_in_batch"}
+    twice = {**inputs, "num_items_in_batch": 2 * inputs["num_items_in_batch"]}
+    without = {name: value for name, value in inputs.items() if name != "num_items_in_batch"}
     with quietly(model):
-        by_items, by_twice, mean = (
-            float(model(**each).loss)
-            for each in (
-                inputs,
-                {**without_count, "num_items_in_batch": 2 * count},
-                without_count,
-            )
-        )
+        by_items, by_twice, mean = (float(model(**each).loss) for each in (inputs, twice, without))
     total = 2 * items * (by_items - by_twice)
     if abs(total) <= 1e-6 * items * abs(by_items):
         return None
