@@ -26,6 +26,7 @@ CHANCE = 0.99  # level of the simulated null distributions
 REPEATS = 200  # simulations of each
 ROUNDING = 1e-6  # nats that do not make a difference
 CHANCE_PROBES = 15  # points that suffice to simulate R-hat
+VERDICTS = ("sampling", "mixing", "calibrated", "better")
 REMEDIES = {
     "too cold": "the draws have not spread out to the temperature asked for: sample longer (less "
     "exploration, longer cycles), or raise lr",
@@ -69,16 +70,12 @@ class Check:
     parameters: dict[str, ParameterReport] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [
-            f"{name:<12}{getattr(self, name)}"
-            for name in ("sampling", "mixing", "calibrated", "better")
-        ]
+        lines = [f"{name:<12}{getattr(self, name)}" for name in VERDICTS]
         return "\n".join(lines + [f"{'change':<12}{advice}" for advice in self.advice])
 
     def __repr__(self) -> str:
-        answers = ("sampling", "mixing", "calibrated", "better")
-        listed = ", ".join(f"{name}={getattr(self, name).holds}" for name in answers)
-        return f"Check({listed})"
+        answers = [f"{name}={getattr(self, name).holds}" for name in VERDICTS]
+        return f"Check({', '.join(answers)})"
 
 
 def check_draws(evaluation: Evaluation, run: TrainingRun | None = None) -> Check:
@@ -96,9 +93,6 @@ def check_draws(evaluation: Evaluation, run: TrainingRun | None = None) -> Check
     better = _check_average(evaluation.log_scores, numbers, advice)
     sampling, parameters = _check_sampling(run, numbers, advice)
     return Check(sampling, mixing, calibrated, better, advice, numbers, parameters)
-
-
-# Sampling
 
 
 def _check_sampling(
@@ -125,9 +119,8 @@ def _check_sampling(
     )
     numbers["noise_ratio"] = ratio
     words = noise.describe_noise(ratio)
-    minibatches_dominate = ratio < noise.NEGLIGIBLE and not getattr(
-        run.stepper.sampler, "thermostat", False
-    )
+    thermostat = getattr(run.stepper.sampler, "thermostat", False)
+    minibatches_dominate = ratio < noise.NEGLIGIBLE and not thermostat
     if minibatches_dominate:
         advice.append(noise.noise_advice(ratio, temperature))
     shares = {way: _judge(parameters, way, size) for way in REMEDIES}
@@ -153,9 +146,6 @@ def _judge(parameters: dict[str, ParameterReport], way: str, size: int) -> tuple
     return sum(parameters[name].size for name in names) / size, names
 
 
-# Mixing
-
-
 def _check_mixing(
     evaluation: Evaluation, probes: Array, numbers: Numbers, advice: Advice
 ) -> Verdict:
@@ -169,9 +159,8 @@ def _check_mixing(
     disagreement = _describe_disagreement(numbers)
     if arranged.shape[0] < 2 or arranged.shape[1] < FEWEST_DRAWS:
         words = f"needs {FEWEST_DRAWS} draws in each of 2 {what} or more, has "
-        return Verdict(
-            None, f"{words}{arranged.shape[1]} in each of {arranged.shape[0]}{disagreement}"
-        )
+        words += f"{arranged.shape[1]} in each of {arranged.shape[0]}"
+        return Verdict(None, words + disagreement)
     numbers["r_hat"] = _median_r_hat(arranged)
     numbers["r_hat_by_chance"] = _r_hat_by_chance(arranged)
     numbers["ess"] = float(np.nanmedian(diagnostics.effective_sample_size(arranged)))
@@ -199,19 +188,15 @@ def _r_hat_by_chance(arranged: Array) -> float:
     generator = np.random.default_rng(0)
     some = arranged[:, :, :: max(1, arranged.shape[2] // CHANCE_PROBES)]
     pooled = some.reshape(-1, some.shape[2])
-    found = [
-        _median_r_hat(generator.permutation(pooled).reshape(some.shape)) for _ in range(REPEATS)
-    ]
-    return float(np.quantile(found, CHANCE))
+    shuffled = (generator.permutation(pooled).reshape(some.shape) for _ in range(REPEATS))
+    return float(np.quantile([_median_r_hat(each) for each in shuffled], CHANCE))
 
 
 def _compare_functions(members: Array, cycles: NDArray, numbers: Numbers) -> None:
     probes = members[:, _probes(members.shape[1])]
-    for name, matrix in (
-        ("disagreement", diagnostics.disagreement(probes)),
-        ("kl", diagnostics.kl_divergence(probes)),
-    ):
-        found = diagnostics.within_and_between(matrix, cycles)
+    measures = {"disagreement": diagnostics.disagreement, "kl": diagnostics.kl_divergence}
+    for name, measure in measures.items():
+        found = diagnostics.within_and_between(measure(probes), cycles)
         numbers[f"{name}_within_cycles"] = found.within
         numbers[f"{name}_between_cycles"] = found.between
 
@@ -224,9 +209,6 @@ def _describe_disagreement(numbers: Numbers) -> str:
     }
     known = [f"{_percent(s)} {where}" for where, s in shares.items() if not math.isnan(s)]
     return f"; draws disagree on {', '.join(known)}" if known else ""
-
-
-# Calibration
 
 
 def _check_classes(
@@ -293,9 +275,6 @@ def _check_regression(
     words = f"90% intervals contain {_percent(numbers['coverage_90'])} of the targets, by chance "
     words += f"{_percent(low)} to {_percent(high)}; NLL {numbers['nll']:.3f}"
     return Verdict(holds, words), means
-
-
-# The average
 
 
 def _check_average(scores: Array, numbers: Numbers, advice: Advice) -> Verdict:

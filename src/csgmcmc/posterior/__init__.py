@@ -35,8 +35,6 @@ __all__ = [
 
 __getattr__ = lazy_attributes(
     __name__,
-    {
-        "find_regions": "regions",
-        **dict.fromkeys(("harmonic_weights", "mass_weights", "stacking_weights"), "weights"),
-    },
+    regions=("find_regions",),
+    weights=("harmonic_weights", "mass_weights", "stacking_weights"),
 )

@@ -14,23 +14,19 @@ from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Pr
 class Moments:
     """Streaming weighted mean and variance, without the cancellation of plain sums.
 
-    Attributes:
-        weight: sum of the weights.
-        mean: weighted mean.
-        squares: weighted sum of the squared deviations from the mean.
+    No value is looked at, so that `torch.export` can trace it.
     """
 
     def __init__(self) -> None:
-        self.weight = 0.0
-        self.mean = torch.zeros(())
-        self.squares = torch.zeros(())
+        self.weight: Tensor | None = None  # sum of the weights
+        self.mean = self.squares = torch.zeros(())  # squares: weighted sum of squared deviations
 
     def add(self, weights: Tensor, values: Tensor) -> None:
         """Add values of shape (draws, ...), each with its weight; the weights are not all 0."""
-        weight = weights.sum().item()
+        weight = weights.sum()
         mean = weighted(weights, values) / weight
         squares = weighted(weights, (values - mean).square())
-        if self.weight == 0:
+        if self.weight is None:
             self.weight, self.mean, self.squares = weight, mean, squares
             return
         offset, total = mean - self.mean, self.weight + weight
@@ -40,19 +36,8 @@ class Moments:
 
     @property
     def std(self) -> Tensor:
+        assert self.weight is not None  # noqa: S101  (some draw has a weight above 0)
         return (self.squares / self.weight).sqrt()
-
-
-class MomentsAtOnce(Moments):
-    """Moments of all draws in one call, with weights that sum to 1: no value is looked at.
-
-    `torch.export` can trace this, which it cannot for the sum of the weights.
-    """
-
-    def add(self, weights: Tensor, values: Tensor) -> None:
-        self.weight = 1.0
-        self.mean = weighted(weights, values)
-        self.squares = weighted(weights, (values - self.mean).square())
 
 
 class Average(ABC):
@@ -97,9 +82,8 @@ class Average(ABC):
 class ClassAverage(Average):
     """Averages probabilities, in log space.
 
-    Args:
-        log_probs: from outputs to log-probabilities, and the dimension of the classes in them.
-        only_last: report only the last class: the positive one of two.
+    `log_probs` is from outputs to log-probabilities, and the dimension of the classes in them. With
+    `only_last` only the last class is reported: the positive one of two.
     """
 
     def __init__(
@@ -144,11 +128,7 @@ class ClassAverage(Average):
 
 
 class GaussianAverage(Average):
-    """Averages means and variances.
-
-    Args:
-        mean_and_variance: from outputs to means and variances of each member.
-    """
+    """Averages means and variances, into which `mean_and_variance` turns outputs."""
 
     def __init__(self, mean_and_variance: Callable[[Any], tuple[Tensor, Tensor]]) -> None:
         super().__init__()

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from csgmcmc.checks import Evaluation
 from csgmcmc.posterior.batches import bar_over, groups, targets_of
-from csgmcmc.posterior.likelihoods import Categorical, Gaussian
+from csgmcmc.posterior.likelihoods import Categorical, Gaussian, Likelihood
 from csgmcmc.posterior.members import full_precision
 from csgmcmc.posterior.predictive import ClassPredictive, Predictive
 
@@ -46,42 +47,35 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
             ]
             scores += [torch.cat(parts) for parts in group_scores]
             ranks += [torch.cat(parts) for parts in group_ranks if parts]
-    evaluation = Evaluation(
+    predictive = type(predictions[0]).joined(predictions)
+    if isinstance(predictive, ClassPredictive):
+        found = _of_classes(predictive, likelihood)
+    else:
+        found = _of_regression(predictive, posterior.weights, ranks)
+    return Evaluation(
         weights=posterior.weights,
         chain_ids=np.array([draw.chain_id for draw in posterior.draws]),
         cycles=posterior.cycles,
         log_scores=torch.cat(scores, dim=1).cpu().numpy(),
+        **found,
     )
-    predictive = type(predictions[0]).joined(predictions)
-    if isinstance(predictive, ClassPredictive):
-        return _with_classes(evaluation, predictive, posterior)
-    return _with_numbers(evaluation, predictive, ranks)
 
 
-def _with_classes(
-    evaluation: Evaluation, predictive: ClassPredictive, posterior: "Posterior"
-) -> Evaluation:
-    labels = predictive.labels_numpy()
+def _of_classes(predictive: ClassPredictive, likelihood: Likelihood) -> dict[str, NDArray[Any]]:
+    labels, probs = predictive.labels_numpy(), predictive.probs_numpy()
     counts = np.full(labels.shape, True)
-    if isinstance(posterior.likelihood, Categorical):
-        counts = labels != posterior.likelihood.ignore_index
-    return replace(
-        evaluation,
-        probs=predictive.probs_numpy()[counts],
-        member_probs=predictive.member_probs_numpy()[:, counts],
-        labels=labels[counts],
-    )
+    if isinstance(likelihood, Categorical):
+        counts = labels != likelihood.ignore_index
+    members = predictive.member_probs_numpy()[:, counts]
+    return {"probs": probs[counts], "member_probs": members, "labels": labels[counts]}
 
 
-def _with_numbers(
-    evaluation: Evaluation, predictive: Predictive, ranks: list[Tensor]
-) -> Evaluation:
+def _of_regression(
+    predictive: Predictive, weights: NDArray[np.float64], ranks: list[Tensor]
+) -> dict[str, NDArray[Any]]:
     """Ranks are those of the averaged prediction, a mixture of the members'."""
     assert predictive.members is not None  # noqa: S101  (they were kept)
-    means = predictive.members.double().cpu().numpy()
-    mixed = [np.tensordot(evaluation.weights, part.cpu().numpy(), axes=1) for part in ranks]
-    return replace(
-        evaluation,
-        means=means.reshape(len(means), -1),
-        ranks=np.concatenate([part.reshape(len(part), -1) for part in mixed]),
-    )
+    means = predictive.members.double().flatten(1).cpu().numpy()
+    mixed = [np.tensordot(weights, part.cpu().numpy(), axes=1) for part in ranks]
+    rows = [part.reshape(len(part), -1) for part in mixed]
+    return {"means": means, "ranks": np.concatenate(rows)}

@@ -90,8 +90,6 @@ class Posterior:
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return np.array([numbers[key] for key in keys])
 
-    # Prediction
-
     def predict(self, inputs: Any, *, members: bool = False) -> Predictive:
         """The averaged prediction for a batch of inputs.
 
@@ -122,8 +120,6 @@ class Posterior:
             for average, (_, targets) in zip(averages, group, strict=True)
         ]
         return type(parts[0]).joined(parts)
-
-    # Likelihood of data
 
     def log_scores(self, loader: Iterable[Any]) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, points)."""
@@ -166,19 +162,14 @@ class Posterior:
         """The scores (draws, points) of one group of batches at a time."""
         with bar_over(loader, len(self.draws), "scoring", shown=self.progress) as bar:
             for group in groups(loader):
-                yield self._score_group(group, bar)
-
-    def _score_group(self, group: list[Batch], bar: Bar) -> Tensor:
-        targets = targets_of(group, self.members.device)
-        scores: list[list[Tensor]] = [[] for _ in group]
-        with torch.inference_mode():
-            for numbers, batch, outputs in self.members.outputs([x for x, _ in group]):
-                with full_precision(self.members.device):
-                    scores[batch].append(self.likelihood.log_prob(outputs, targets[batch]))
-                bar.advance(len(numbers))
-        return torch.cat([torch.cat(parts) for parts in scores], dim=1)
-
-    # Weights
+                targets = targets_of(group, self.members.device)
+                scores: list[list[Tensor]] = [[] for _ in group]
+                with torch.inference_mode():
+                    for numbers, batch, outputs in self.members.outputs([x for x, _ in group]):
+                        with full_precision(self.members.device):
+                            scores[batch].append(self.likelihood.log_prob(outputs, targets[batch]))
+                        bar.advance(len(numbers))
+                yield torch.cat([torch.cat(parts) for parts in scores], dim=1)
 
     def weigh(
         self,
@@ -249,8 +240,6 @@ class Posterior:
             raise ValueError(f"weights must be at least 0, finite, and not all 0, got {values}")
         return values / values.max() / (values / values.max()).sum()  # the sum may overflow
 
-    # Is it right
-
     def check(
         self,
         loader: Iterable[Any],
@@ -286,8 +275,6 @@ class Posterior:
         if show:
             Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
         return found
-
-    # Export
 
     def export(
         self, path: str | PathLike[str], inputs: Any, *, dynamic_shapes: Any = None
