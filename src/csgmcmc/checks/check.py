@@ -14,7 +14,7 @@ from csgmcmc import diagnostics
 from csgmcmc.checks import noise
 from csgmcmc.checks.evaluation import Array, Evaluation, TrainingRun
 from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports
-from csgmcmc.checks.run import sampling_temperature
+from csgmcmc.checks.run import evenly_spaced, sampling_temperature
 
 Numbers = dict[str, float]
 Advice = list[str]
@@ -85,11 +85,9 @@ def check_draws(evaluation: Evaluation, run: TrainingRun | None = None) -> Check
     with np.errstate(divide="ignore"):
         weighted = evaluation.log_scores + np.log(evaluation.weights)[:, None]
     numbers["nll"] = float(-np.logaddexp.reduce(weighted, axis=0).mean())
-    if evaluation.means is None:
-        calibrated, values = _check_classes(evaluation, numbers, advice)
-    else:
-        calibrated, values = _check_regression(evaluation, numbers, advice)
-    mixing = _check_mixing(evaluation, values[:, _probes(values.shape[1])], numbers, advice)
+    check_predictions = _check_classes if evaluation.means is None else _check_regression
+    calibrated, values = check_predictions(evaluation, numbers, advice)
+    mixing = _check_mixing(evaluation, _probes(values), numbers, advice)
     better = _check_average(evaluation.log_scores, numbers, advice)
     sampling, parameters = _check_sampling(run, numbers, advice)
     return Check(sampling, mixing, calibrated, better, advice, numbers, parameters)
@@ -193,7 +191,7 @@ def _r_hat_by_chance(arranged: Array) -> float:
 
 
 def _compare_functions(members: Array, cycles: NDArray, numbers: Numbers) -> None:
-    probes = members[:, _probes(members.shape[1])]
+    probes = _probes(members)
     measures = {"disagreement": diagnostics.disagreement, "kl": diagnostics.kl_divergence}
     for name, measure in measures.items():
         found = diagnostics.within_and_between(measure(probes), cycles)
@@ -290,8 +288,8 @@ def _check_average(scores: Array, numbers: Numbers, advice: Advice) -> Verdict:
     return Verdict(holds, words)
 
 
-def _probes(count: int) -> NDArray[np.int64]:
-    return np.unique(np.linspace(0, count - 1, MOST_PROBES).astype(np.int64))
+def _probes(values: Array) -> Array:
+    return values[:, evenly_spaced(values.shape[1], MOST_PROBES)]
 
 
 def _listed(names: list[str]) -> str:

@@ -174,50 +174,47 @@ class _Gradients:
     """Gradients of the loss over batches of the data: all of a short epoch, else some."""
 
     def __init__(self, loss: Loss, data: Iterable[Any], autocast: torch.dtype | None) -> None:
-        self._loss, self._data, self._autocast = loss, data, autocast
-        self._epoch: Iterator[Any] = iter(())
+        self._loss, self._autocast = loss, autocast
+        self._batches = _endless(data)
         first = list(islice(iter(data), MOST_BATCHES + 1))
         if not first:
             raise ValueError("data gave no batches: it may be a generator that is exhausted")
-        self._whole_epoch = len(first) <= MOST_BATCHES
+        whole_epoch = len(first) <= MOST_BATCHES
         self._count = min(len(first), MOST_BATCHES)
-        self.error_of_the_mean = 0.0 if self._whole_epoch else 1 / self._count
+        self.error_of_the_mean = 0.0 if whole_epoch else 1 / self._count
         """Variance of a mean over the batches, relative to that of one; 0 if they are all data."""
         # Batches of one epoch of a loader are drawn without replacement, which lessens the error.
         replacement = getattr(getattr(data, "sampler", None), "replacement", False)
-        if isinstance(data, DataLoader) and not replacement and not self._whole_epoch:
+        if isinstance(data, DataLoader) and not replacement and not whole_epoch:
             self.error_of_the_mean -= 1 / len(data)
 
     def at(self, model: nn.Module, params: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
         """Mean and variance over batches, at the weights that `model` has now."""
-        count = 0
         means = {name: torch.zeros_like(param) for name, param in params.items()}
         squares = {name: torch.zeros_like(param) for name, param in params.items()}
         device = next(iter(params.values())).device
         autocast = self._autocast
         precision = torch.autocast(device.type, dtype=autocast) if autocast else nullcontext()
-        for batch in self._batches():
+        for count, batch in enumerate(islice(self._batches, self._count), start=1):
             with precision:
                 loss = batch_loss(self._loss, model, to_device(batch, device))
             gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
-            count += 1
             for name, gradient in zip(params, gradients, strict=True):
                 offset = gradient - means[name]
                 means[name] += offset / count
                 squares[name] += offset * (gradient - means[name])
-        return means, {name: square / max(count - 1, 1) for name, square in squares.items()}
+        return means, {name: square / max(self._count - 1, 1) for name, square in squares.items()}
 
-    def _batches(self) -> Iterator[Any]:
-        if self._whole_epoch:
-            self._epoch = iter(self._data)
-        for _ in range(self._count):
-            batch = next(self._epoch, None)
-            if batch is None:
-                self._epoch = iter(self._data)
-                batch = next(self._epoch, None)
-            if batch is None:
-                raise ValueError("data gave no more batches: it may be a generator")
+
+def _endless(data: Iterable[Any]) -> Iterator[Any]:
+    """The batches of epoch after epoch."""
+    while True:
+        empty = True
+        for batch in data:
+            empty = False
             yield batch
+        if empty:
+            raise ValueError("data gave no more batches: it may be a generator")
 
 
 def _origins(draws: list[Draw], names: list[str]) -> Iterator[Tensors]:

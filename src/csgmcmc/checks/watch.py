@@ -210,9 +210,8 @@ class _NoiseWatch:
             if variance is None:
                 return
             if isinstance(variance, Tensor):
-                injected += self._some(variance).sum().item()
-            else:
-                injected += variance * len(change)
+                variance = self._some(variance).mean().item()
+            injected += variance * len(change)
         self._ratios.append(noise.noise_ratio(injected, minibatch))
         self._temperature = temperature
 

@@ -45,6 +45,7 @@ class Average(ABC):
 
     def __init__(self) -> None:
         self.moments = Moments()
+        self.expected_entropy = torch.zeros(())
         self._members: list[Tensor] = []
 
     def add(self, weights: Tensor, outputs: Any, keep_members: bool = False) -> None:
@@ -93,7 +94,6 @@ class ClassAverage(Average):
         self._to_log_probs, self._only_last = log_probs, only_last
         self._class_dim = 0
         self._log_probs: Tensor | None = None
-        self._expected_entropy: Tensor | float = 0.0
 
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
         log_probs, self._class_dim = self._to_log_probs(outputs)
@@ -108,7 +108,7 @@ class ClassAverage(Average):
         known = self._log_probs
         self._log_probs = log_mean if known is None else torch.logaddexp(known, log_mean)
         entropies = _entropy(log_probs, probs, self._class_dim)
-        self._expected_entropy = self._expected_entropy + weighted(weights, entropies)
+        self.expected_entropy = self.expected_entropy + weighted(weights, entropies)
         self.moments.add(weights, probs)
 
     def _shown(self, values: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class ClassAverage(Average):
             log_probs=self._shown(log_probs),
             class_dim=None if self._only_last else self._class_dim - 1,
             entropy=_entropy(log_probs, log_probs.exp(), self._class_dim - 1),
-            expected_entropy=torch.as_tensor(self._expected_entropy),
+            expected_entropy=self.expected_entropy,
             spread=self._shown(self.moments.std),
             members=self.members(),
         )
@@ -133,8 +133,7 @@ class GaussianAverage(Average):
     def __init__(self, mean_and_variance: Callable[[Any], tuple[Tensor, Tensor]]) -> None:
         super().__init__()
         self._to_mean_and_variance = mean_and_variance
-        self._noise_variance: Tensor | float = 0.0
-        self._expected_entropy: Tensor | float = 0.0
+        self._noise_variance = torch.zeros(())
 
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
         return self._to_mean_and_variance(outputs)
@@ -146,17 +145,17 @@ class GaussianAverage(Average):
         mean, variance = parts
         self.moments.add(weights, mean)
         self._noise_variance = self._noise_variance + weighted(weights, variance)
-        entropies = gaussian_entropy(variance)
-        self._expected_entropy = self._expected_entropy + weighted(weights, entropies)
+        self.expected_entropy = self.expected_entropy + weighted(
+            weights, _gaussian_entropy(variance)
+        )
 
     def result(self) -> GaussianPredictive:
         spread = self.moments.std
-        noise_variance = torch.as_tensor(self._noise_variance)
         return GaussianPredictive(
             mean=self.moments.mean,
-            noise_variance=noise_variance,
-            entropy=gaussian_entropy(noise_variance + spread.square()),
-            expected_entropy=torch.as_tensor(self._expected_entropy),
+            noise_variance=self._noise_variance,
+            entropy=_gaussian_entropy(self._noise_variance + spread.square()),
+            expected_entropy=self.expected_entropy,
             spread=spread,
             members=self.members(),
         )
@@ -172,7 +171,7 @@ def weighted(weights: Tensor, values: Tensor) -> Tensor:
     return (weights @ values.flatten(1)).view(values.shape[1:])
 
 
-def gaussian_entropy(variance: Tensor) -> Tensor:
+def _gaussian_entropy(variance: Tensor) -> Tensor:
     return 0.5 * (2 * math.pi * math.e * variance).log()
 
 

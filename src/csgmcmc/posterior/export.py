@@ -134,14 +134,13 @@ def _exported(posterior: "Posterior", inputs: Any, dynamic_shapes: Any) -> Expor
     """All draws at once if that can be exported, else one after another; or as asked for."""
     model = AveragedModel(posterior).eval()
     asked = posterior.members.vectorize
-    if asked is not False and model.differ:
-        try:
-            model.at_once = True
-            return _traced(model, inputs, dynamic_shapes)
-        except ValueError:  # evaluating one by one works, or raises the actual error
-            if asked:
-                raise
-    model.at_once = False
+    model.at_once = asked is not False and bool(model.differ)
+    try:
+        return _traced(model, inputs, dynamic_shapes)
+    except ValueError:
+        if asked or not model.at_once:
+            raise
+    model.at_once = False  # this works, or raises the actual error
     return _traced(model, inputs, dynamic_shapes)
 
 

@@ -99,15 +99,19 @@ class Members:
 
     def _one_by_one(self, batches: list[Any], wanted: list[int]) -> Outputs:
         """Outputs are buffered until there are enough of them to be averaged together."""
-        buffers = [_Buffer() for _ in batches]
+        buffers: list[dict[int, Any]] = [{} for _ in batches]  # outputs by number of the draw
+        size = 0
         for count, index in enumerate(wanted, start=1):
             model = self._model_with(index)
             for buffer, batch in zip(buffers, batches, strict=True):
-                buffer.add(index, self.run(model, batch))
-                if sum(some.size for some in buffers) >= OUTPUT_BYTES:
+                buffer[index] = _detached(self.run(model, batch))
+                size += bytes_of(buffer[index])
+                if size >= OUTPUT_BYTES:
                     yield from _flush(buffers)
+                    size = 0
             if count % MOST_AT_ONCE == 0:
                 yield from _flush(buffers)
+                size = 0
         yield from _flush(buffers)
 
     def _model_with(self, number: int) -> nn.Module:
@@ -206,29 +210,17 @@ def plain_forward(model: Callable[..., Any], inputs: Any) -> Any:
     return model(inputs)
 
 
-class _Buffer:
-    """Outputs of some draws for one batch."""
-
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.outputs: list[Any] = []
-        self.size = 0
-
-    def add(self, number: int, outputs: Any) -> None:
-        self.numbers.append(number)
-        # Detached: an output may be a parameter, which becomes that of the next draw.
-        if isinstance(outputs, Tensor):  # the same as below, but faster
-            self.outputs.append(outputs.detach())
-            self.size += outputs.numel() * outputs.element_size()
-            return
-        self.outputs.append(pytree.tree_map_only(Tensor, Tensor.detach, outputs))
-        self.size += bytes_of(outputs)
+def _detached(outputs: Any) -> Any:
+    """An output may be a parameter, which becomes that of the next draw."""
+    if isinstance(outputs, Tensor):  # the same as below, but faster
+        return outputs.detach()
+    return pytree.tree_map_only(Tensor, Tensor.detach, outputs)
 
 
-def _flush(buffers: list[_Buffer]) -> Outputs:
+def _flush(buffers: list[dict[int, Any]]) -> Outputs:
     """The buffered outputs, batch by batch; the buffers are empty afterwards."""
     for batch, buffer in enumerate(buffers):
-        if buffer.numbers:
-            stacked = pytree.tree_map(lambda *leaves: torch.stack(leaves), *buffer.outputs)
-            yield buffer.numbers, batch, stacked
-        buffers[batch] = _Buffer()
+        if buffer:
+            stacked = pytree.tree_map(lambda *leaves: torch.stack(leaves), *buffer.values())
+            yield list(buffer), batch, stacked
+            buffer.clear()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,17 +64,11 @@ class Posterior:
     ) -> None:
         if not len(draws):
             raise ValueError("draws is empty: a posterior needs at least one draw")
-        self.model = model
+        self.model, self.forward, self.progress = model, forward, progress
         self.likelihood = as_likelihood(likelihood)
-        self.forward = forward
-        self.progress = progress
         self._source = draws
-        self._options: dict[str, Any] = {
-            "device": device,
-            "autocast": autocast,
-            "forward": forward,
-            "vectorize": vectorize,
-        }
+        options = {"device": device, "autocast": autocast, "forward": forward}
+        self._options: dict[str, Any] = {**options, "vectorize": vectorize}
         self.members = Members(model, draws, **self._options)
         """The model under each draw: for other modules of this library."""
         self.weights = self._weights_of(weights)
@@ -217,8 +212,7 @@ class Posterior:
         return Posterior(self.model, draws, **options)
 
     def _with_weights(self, weights: ArrayLike) -> "Posterior":
-        other = object.__new__(Posterior)
-        other.__dict__.update(self.__dict__)  # stacked draws are shared too
+        other = copy(self)  # stacked draws are shared
         other.weights = other._weights_of(weights)
         return other
 

@@ -110,15 +110,8 @@ class PSGLD(Sampler):
                 [gradients[index] for index in adapting],
                 alpha=group["alpha"],
             )
-        psgld(
-            params,
-            gradients,
-            averages,
-            noise,
-            lr=group["lr"],
-            eps=group["eps"],
-            noise_std=math.sqrt(langevin_variance(group)),
-        )
+        lr, eps, noise_std = group["lr"], group["eps"], math.sqrt(langevin_variance(group))
+        psgld(params, gradients, averages, noise, lr=lr, eps=eps, noise_std=noise_std)
 
 
 def adapt_averages(square_averages: list[Tensor], gradients: list[Tensor], *, alpha: float) -> None:
