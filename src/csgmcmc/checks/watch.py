@@ -210,8 +210,9 @@ class _NoiseWatch:
             if variance is None:
                 return
             if isinstance(variance, Tensor):
-                variance = self._some(variance).mean().item()
-            injected += variance * len(change)
+                injected += self._some(variance).sum().item()
+            else:
+                injected += variance * len(change)
         self._ratios.append(noise.noise_ratio(injected, minibatch))
         self._temperature = temperature
 
