@@ -111,11 +111,9 @@ def _check_sampling(
         return Verdict(None, str(error)), {}
     reports = list(parameters.values())
     size = sum(report.size for report in reports)
-    ratio = noise.noise_ratio(
-        sum(report.size * report.noise.injected for report in reports) / size,
-        sum(report.size * report.noise.minibatch for report in reports) / size,
-    )
-    numbers["noise_ratio"] = ratio
+    injected = sum(report.size * report.noise.injected for report in reports)
+    minibatch = sum(report.size * report.noise.minibatch for report in reports)
+    numbers["noise_ratio"] = ratio = noise.noise_ratio(injected, minibatch)
     words = noise.describe_noise(ratio)
     thermostat = getattr(run.stepper.sampler, "thermostat", False)
     minibatches_dominate = ratio < noise.NEGLIGIBLE and not thermostat

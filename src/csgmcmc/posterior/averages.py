@@ -104,7 +104,8 @@ class ClassAverage(Average):
 
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         log_probs, probs = parts
-        log_mean = (log_probs + aligned(weights.log(), log_probs)).logsumexp(0)
+        log_weights = weights.log().reshape(-1, *[1] * (log_probs.ndim - 1))
+        log_mean = (log_probs + log_weights).logsumexp(0)
         known = self._log_probs
         self._log_probs = log_mean if known is None else torch.logaddexp(known, log_mean)
         entropies = _entropy(log_probs, probs, self._class_dim)
@@ -159,11 +160,6 @@ class GaussianAverage(Average):
             spread=spread,
             members=self.members(),
         )
-
-
-def aligned(weights: Tensor, values: Tensor) -> Tensor:
-    """`weights` (draws,) in the dimensions of `values` (draws, ...)."""
-    return weights.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def weighted(weights: Tensor, values: Tensor) -> Tensor:

@@ -115,10 +115,8 @@ class AveragedModel(nn.Module):
 
         if self.at_once:
             return vmap(one)(stacked)
-        each = [
-            one({name: tensor[number] for name, tensor in stacked.items()})
-            for number in range(len(self.get_buffer("draw_weights")))
-        ]
+        numbers = range(len(self.get_buffer("draw_weights")))
+        each = [one({name: tensor[i] for name, tensor in stacked.items()}) for i in numbers]
         return pytree.tree_map(lambda *leaves: torch.stack(leaves), *each)
 
 

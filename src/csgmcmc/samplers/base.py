@@ -199,8 +199,7 @@ class Sampler(torch.optim.Optimizer, ABC):
             )
         options = self.defaults.keys() & self.param_groups[0].keys()
         for group in state_dict["param_groups"]:
-            missing = options - group.keys() - {"prior"}
-            if missing:
+            if missing := options - group.keys() - {"prior"}:
                 raise ValueError(
                     f"state_dict is of another kind of sampler: it has no {', '.join(missing)}"
                 )
