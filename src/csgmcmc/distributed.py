@@ -57,12 +57,9 @@ class ProcessLayout:
 
         Different chains shuffle differently.
         """
+        seed += 1000 * self.chain_id
         return DistributedSampler(
-            dataset,
-            self.replicas,
-            self.replica_id,
-            shuffle=shuffle,
-            seed=seed + 1000 * self.chain_id,
+            dataset, self.replicas, self.replica_id, shuffle=shuffle, seed=seed
         )
 
     def gather(self, value: Any) -> list[Any]:

@@ -72,8 +72,7 @@ class Bar:
         self._bar.start()
 
     def __enter__(self) -> "Bar":
-        if time.monotonic() >= self._appears:
-            self._appear()
+        self.update(self._done)
         return self
 
     def __exit__(self, *_: object) -> None:

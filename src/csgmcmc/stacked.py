@@ -40,19 +40,15 @@ class Stack(nn.Module):
 
     def per_chain(self, function: Callable[..., Tensor], batch: Any) -> Tensor:
         """`function(model, batch)` for each chain, with the model of that chain."""
-        if batch is None:
-            return self._vmapped(lambda model: function(model, None), (), in_dims=None)
-        if self.separate_batches:
+        if batch is not None and self.separate_batches:
             dealt = pytree.tree_map_only(Tensor, self._deal, batch)
             return self._vmapped(function, (dealt,), in_dims=0)
         return self._vmapped(function, (batch,), in_dims=None)
 
     def chain_tensors(self) -> list[dict[str, Tensor]]:
         """Parameters and buffers of each chain, under the names of the single model."""
-        state = self.inner.state_dict()
-        return [
-            {name: value[chain] for name, value in state.items()} for chain in range(self.chains)
-        ]
+        state, chains = self.inner.state_dict(), range(self.chains)
+        return [{name: value[chain] for name, value in state.items()} for chain in chains]
 
     def _vmapped(self, function: Callable[..., Any], inputs: tuple, in_dims: int | None) -> Any:
         def one(params: dict[str, Any], buffers: dict[str, Any], *args: Any) -> Any:
@@ -64,9 +60,8 @@ class Stack(nn.Module):
             outputs = function(model, *args)
             # Buffers that the module has replaced are returned; those that it has changed in place
             # are the stack's own already.
-            return outputs, {
-                name: state[name] for name in buffers if state[name] is not buffers[name]
-            }
+            new = {name: state[name] for name in buffers if state[name] is not buffers[name]}
+            return outputs, new
 
         dims = (0, 0, *([in_dims] * len(inputs)))
         params, buffers = dict(self.inner.named_parameters()), dict(self.inner.named_buffers())
@@ -103,10 +98,8 @@ def stack(
     if isinstance(model, Sequence) and not isinstance(model, nn.Module):
         models = list(model)
     else:
-        count = check_count("chains", chains, at_least=1)
-        models = (
-            [model] * count if isinstance(model, nn.Module) else [model() for _ in range(count)]
-        )
+        count = range(check_count("chains", chains, at_least=1))
+        models = [model if isinstance(model, nn.Module) else model() for _ in count]
     check_count("number of models", len(models), at_least=1)
     return Stack(models, separate_batches=separate_batches)
 
@@ -129,9 +122,8 @@ def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:
                 if value is None:
                     continue
                 if id(value) not in made:
-                    stacked = torch.stack(
-                        [getattr(model.get_submodule(path), name).detach() for model in models]
-                    )
+                    own = [getattr(model.get_submodule(path), name).detach() for model in models]
+                    stacked = torch.stack(own)
                     if kind == "_parameters":
                         stacked = nn.Parameter(stacked, requires_grad=value.requires_grad)
                     made[id(value)] = stacked

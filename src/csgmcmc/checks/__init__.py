@@ -28,12 +28,7 @@ __all__ = [
 
 __getattr__ = lazy_attributes(
     __name__,
-    {
-        **dict.fromkeys(("Check", "Verdict", "check_draws"), "check"),
-        **dict.fromkeys(("Evaluation", "TrainingRun"), "evaluation"),
-        **dict.fromkeys(
-            ("ParameterReport", "kinetic_temperatures", "parameter_reports"),
-            "parameter_temperatures",
-        ),
-    },
+    check=("Check", "Verdict", "check_draws"),
+    evaluation=("Evaluation", "TrainingRun"),
+    parameter_temperatures=("ParameterReport", "kinetic_temperatures", "parameter_reports"),
 )

@@ -14,7 +14,7 @@ from csgmcmc import diagnostics
 from csgmcmc.checks import noise
 from csgmcmc.checks.evaluation import Array, Evaluation, TrainingRun
 from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports
-from csgmcmc.checks.run import sampling_temperature
+from csgmcmc.checks.run import evenly_spaced, sampling_temperature
 
 Numbers = dict[str, float]
 Advice = list[str]
@@ -26,6 +26,7 @@ CHANCE = 0.99  # level of the simulated null distributions
 REPEATS = 200  # simulations of each
 ROUNDING = 1e-6  # nats that do not make a difference
 CHANCE_PROBES = 15  # points that suffice to simulate R-hat
+VERDICTS = ("sampling", "mixing", "calibrated", "better")
 REMEDIES = {
     "too cold": "the draws have not spread out to the temperature asked for: sample longer (less "
     "exploration, longer cycles), or raise lr",
@@ -69,16 +70,12 @@ class Check:
     parameters: dict[str, ParameterReport] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [
-            f"{name:<12}{getattr(self, name)}"
-            for name in ("sampling", "mixing", "calibrated", "better")
-        ]
+        lines = [f"{name:<12}{getattr(self, name)}" for name in VERDICTS]
         return "\n".join(lines + [f"{'change':<12}{advice}" for advice in self.advice])
 
     def __repr__(self) -> str:
-        answers = ("sampling", "mixing", "calibrated", "better")
-        listed = ", ".join(f"{name}={getattr(self, name).holds}" for name in answers)
-        return f"Check({listed})"
+        answers = [f"{name}={getattr(self, name).holds}" for name in VERDICTS]
+        return f"Check({', '.join(answers)})"
 
 
 def check_draws(evaluation: Evaluation, run: TrainingRun | None = None) -> Check:
@@ -88,17 +85,12 @@ def check_draws(evaluation: Evaluation, run: TrainingRun | None = None) -> Check
     with np.errstate(divide="ignore"):
         weighted = evaluation.log_scores + np.log(evaluation.weights)[:, None]
     numbers["nll"] = float(-np.logaddexp.reduce(weighted, axis=0).mean())
-    if evaluation.means is None:
-        calibrated, values = _check_classes(evaluation, numbers, advice)
-    else:
-        calibrated, values = _check_regression(evaluation, numbers, advice)
-    mixing = _check_mixing(evaluation, values[:, _probes(values.shape[1])], numbers, advice)
+    check_predictions = _check_classes if evaluation.means is None else _check_regression
+    calibrated, values = check_predictions(evaluation, numbers, advice)
+    mixing = _check_mixing(evaluation, _probes(values), numbers, advice)
     better = _check_average(evaluation.log_scores, numbers, advice)
     sampling, parameters = _check_sampling(run, numbers, advice)
     return Check(sampling, mixing, calibrated, better, advice, numbers, parameters)
-
-
-# Sampling
 
 
 def _check_sampling(
@@ -119,15 +111,12 @@ def _check_sampling(
         return Verdict(None, str(error)), {}
     reports = list(parameters.values())
     size = sum(report.size for report in reports)
-    ratio = noise.noise_ratio(
-        sum(report.size * report.noise.injected for report in reports) / size,
-        sum(report.size * report.noise.minibatch for report in reports) / size,
-    )
-    numbers["noise_ratio"] = ratio
+    injected = sum(report.size * report.noise.injected for report in reports)
+    minibatch = sum(report.size * report.noise.minibatch for report in reports)
+    numbers["noise_ratio"] = ratio = noise.noise_ratio(injected, minibatch)
     words = noise.describe_noise(ratio)
-    minibatches_dominate = ratio < noise.NEGLIGIBLE and not getattr(
-        run.stepper.sampler, "thermostat", False
-    )
+    thermostat = getattr(run.stepper.sampler, "thermostat", False)
+    minibatches_dominate = ratio < noise.NEGLIGIBLE and not thermostat
     if minibatches_dominate:
         advice.append(noise.noise_advice(ratio, temperature))
     shares = {way: _judge(parameters, way, size) for way in REMEDIES}
@@ -153,9 +142,6 @@ def _judge(parameters: dict[str, ParameterReport], way: str, size: int) -> tuple
     return sum(parameters[name].size for name in names) / size, names
 
 
-# Mixing
-
-
 def _check_mixing(
     evaluation: Evaluation, probes: Array, numbers: Numbers, advice: Advice
 ) -> Verdict:
@@ -169,9 +155,8 @@ def _check_mixing(
     disagreement = _describe_disagreement(numbers)
     if arranged.shape[0] < 2 or arranged.shape[1] < FEWEST_DRAWS:
         words = f"needs {FEWEST_DRAWS} draws in each of 2 {what} or more, has "
-        return Verdict(
-            None, f"{words}{arranged.shape[1]} in each of {arranged.shape[0]}{disagreement}"
-        )
+        words += f"{arranged.shape[1]} in each of {arranged.shape[0]}"
+        return Verdict(None, words + disagreement)
     numbers["r_hat"] = _median_r_hat(arranged)
     numbers["r_hat_by_chance"] = _r_hat_by_chance(arranged)
     numbers["ess"] = float(np.nanmedian(diagnostics.effective_sample_size(arranged)))
@@ -199,19 +184,15 @@ def _r_hat_by_chance(arranged: Array) -> float:
     generator = np.random.default_rng(0)
     some = arranged[:, :, :: max(1, arranged.shape[2] // CHANCE_PROBES)]
     pooled = some.reshape(-1, some.shape[2])
-    found = [
-        _median_r_hat(generator.permutation(pooled).reshape(some.shape)) for _ in range(REPEATS)
-    ]
-    return float(np.quantile(found, CHANCE))
+    shuffled = (generator.permutation(pooled).reshape(some.shape) for _ in range(REPEATS))
+    return float(np.quantile([_median_r_hat(each) for each in shuffled], CHANCE))
 
 
 def _compare_functions(members: Array, cycles: NDArray, numbers: Numbers) -> None:
-    probes = members[:, _probes(members.shape[1])]
-    for name, matrix in (
-        ("disagreement", diagnostics.disagreement(probes)),
-        ("kl", diagnostics.kl_divergence(probes)),
-    ):
-        found = diagnostics.within_and_between(matrix, cycles)
+    probes = _probes(members)
+    measures = {"disagreement": diagnostics.disagreement, "kl": diagnostics.kl_divergence}
+    for name, measure in measures.items():
+        found = diagnostics.within_and_between(measure(probes), cycles)
         numbers[f"{name}_within_cycles"] = found.within
         numbers[f"{name}_between_cycles"] = found.between
 
@@ -224,9 +205,6 @@ def _describe_disagreement(numbers: Numbers) -> str:
     }
     known = [f"{_percent(s)} {where}" for where, s in shares.items() if not math.isnan(s)]
     return f"; draws disagree on {', '.join(known)}" if known else ""
-
-
-# Calibration
 
 
 def _check_classes(
@@ -295,9 +273,6 @@ def _check_regression(
     return Verdict(holds, words), means
 
 
-# The average
-
-
 def _check_average(scores: Array, numbers: Numbers, advice: Advice) -> Verdict:
     alone = -scores.mean(axis=1)
     numbers["nll_best_draw"] = float(alone.min())
@@ -311,8 +286,8 @@ def _check_average(scores: Array, numbers: Numbers, advice: Advice) -> Verdict:
     return Verdict(holds, words)
 
 
-def _probes(count: int) -> NDArray[np.int64]:
-    return np.unique(np.linspace(0, count - 1, MOST_PROBES).astype(np.int64))
+def _probes(values: Array) -> Array:
+    return values[:, evenly_spaced(values.shape[1], MOST_PROBES)]
 
 
 def _listed(names: list[str]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from csgmcmc.diagnostics import (
 )
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import to_device
-from csgmcmc.randomness import Generator, generators_of, random_state, restore_random_state
+from csgmcmc.randomness import Generator, generators_of, preserved_random_state
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
@@ -61,19 +61,12 @@ class ParameterReport:
     temperature: Temperature | None
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """Of one parameter at one draw, as means over its weights; g is the gradient of U / N.
+class _Measured(NamedTuple):
+    """Of one parameter at one draw, as means over its weights; g is the gradient of U / N."""
 
-    Attributes:
-        product: (weight - origin) * g, the origin being the mean of other draws.
-        squared_gradient: gain * g^2.
-        variance: gain^2 * variance of g over the batches of a step.
-    """
-
-    product: float
-    squared_gradient: float
-    variance: float
+    product: float  # (weight - origin) * g, the origin being the mean of other draws
+    squared_gradient: float  # gain * g^2
+    variance: float  # gain^2 * variance of g over the batches of a step
 
 
 def kinetic_temperatures(model: nn.Module, sampler: SGHMC) -> dict[str, Temperature]:
@@ -123,13 +116,9 @@ def parameter_reports(
         raise ValueError(f"{type(sampler).__name__} injects no noise: it is no sampler")
     draws = [draws[i] for i in evenly_spaced(len(draws), MOST_DRAWS)]
     groups = _sampled(stepper.model, sampler)
-    generators = [*generators, *generators_of(data)]
-    state = random_state(generators)
-    try:
+    with preserved_random_state([*generators, *generators_of(data)]):
         gradients = _Gradients(loss, data, autocast)
         measured = list(_measure(model, draws, stepper, sampler, gradients))
-    finally:
-        restore_random_state(state, generators)
     kept = [stepper.schedule(draw.step) for draw in draws]
     sampling = sampling_ticks(stepper.schedule)
     chains = stepper.model.chains if isinstance(stepper.model, Stack) else 1
@@ -164,14 +153,12 @@ def _measure(
         raise ValueError("no parameter has both lr and temperature above 0")
     stacked = isinstance(stepper.model, Stack)
     gains = {name: _gain(sampler, *groups[name], stacked=stacked) for name in params}
-    origins = _Origins(draws, list(params))
-    for draw in draws:
+    for draw, origin in zip(draws, _origins(draws, list(params)), strict=True):
         draw.load_into(trained)
-        origin = origins.of(draw)
-        weights = {name: param.detach() for name, param in params.items()}
         means, variances = gradients.at(trained, params)
         found: dict[str, _Measured] = {}
-        for name, weight in weights.items():
+        for name, param in params.items():
+            weight = param.detach()
             mean = means[name] + _prior(groups[name][0], weight)
             # The square of a mean over batches contains some of their variance: it is removed.
             excess = variances[name] * gradients.error_of_the_mean
@@ -187,80 +174,71 @@ class _Gradients:
     """Gradients of the loss over batches of the data: all of a short epoch, else some."""
 
     def __init__(self, loss: Loss, data: Iterable[Any], autocast: torch.dtype | None) -> None:
-        self._loss, self._data, self._autocast = loss, data, autocast
-        self._epoch: Iterator[Any] = iter(())
+        self._loss, self._autocast = loss, autocast
+        self._batches = _endless(data)
         first = list(islice(iter(data), MOST_BATCHES + 1))
         if not first:
             raise ValueError("data gave no batches: it may be a generator that is exhausted")
-        self._whole_epoch = len(first) <= MOST_BATCHES
+        whole_epoch = len(first) <= MOST_BATCHES
         self._count = min(len(first), MOST_BATCHES)
-        self.error_of_the_mean = 0.0 if self._whole_epoch else 1 / self._count
+        self.error_of_the_mean = 0.0 if whole_epoch else 1 / self._count
         """Variance of a mean over the batches, relative to that of one; 0 if they are all data."""
         # Batches of one epoch of a loader are drawn without replacement, which lessens the error.
         replacement = getattr(getattr(data, "sampler", None), "replacement", False)
-        if isinstance(data, DataLoader) and not replacement and not self._whole_epoch:
+        if isinstance(data, DataLoader) and not replacement and not whole_epoch:
             self.error_of_the_mean -= 1 / len(data)
 
     def at(self, model: nn.Module, params: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
         """Mean and variance over batches, at the weights that `model` has now."""
-        count = 0
         means = {name: torch.zeros_like(param) for name, param in params.items()}
         squares = {name: torch.zeros_like(param) for name, param in params.items()}
         device = next(iter(params.values())).device
-        for batch in self._batches():
-            with self._precision(device):
+        autocast = self._autocast
+        precision = torch.autocast(device.type, dtype=autocast) if autocast else nullcontext()
+        for count, batch in enumerate(islice(self._batches, self._count), start=1):
+            with precision:
                 loss = batch_loss(self._loss, model, to_device(batch, device))
             gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
-            count += 1
             for name, gradient in zip(params, gradients, strict=True):
                 offset = gradient - means[name]
                 means[name] += offset / count
                 squares[name] += offset * (gradient - means[name])
-        return means, {name: square / max(count - 1, 1) for name, square in squares.items()}
+        return means, {name: square / max(self._count - 1, 1) for name, square in squares.items()}
 
-    def _precision(self, device: torch.device) -> Any:
-        if self._autocast is None:
-            return nullcontext()
-        return torch.autocast(device.type, dtype=self._autocast)
 
-    def _batches(self) -> Iterator[Any]:
-        if self._whole_epoch:
-            self._epoch = iter(self._data)
-        for _ in range(self._count):
-            batch = next(self._epoch, None)
-            if batch is None:
-                self._epoch = iter(self._data)
-                batch = next(self._epoch, None)
-            if batch is None:
-                raise ValueError("data gave no more batches: it may be a generator")
+def _endless(data: Iterable[Any]) -> Iterator[Any]:
+    """The batches of epoch after epoch."""
+    while True:
+        empty = True
+        for batch in data:
+            empty = False
             yield batch
+        if empty:
+            raise ValueError("data gave no more batches: it may be a generator")
 
 
-class _Origins:
+def _origins(draws: list[Draw], names: list[str]) -> Iterator[Tensors]:
     """The origin of the weights of each draw: the mean of the draws of other cycles.
 
     Any point that does not depend on the draw is correct; one near the draws makes the interval of
     the temperature narrow. Within one cycle it is the mean of the other draws.
     """
+    one_cycle = len({(draw.chain_id, draw.cycle) for draw in draws}) == 1
+    total = _sum(draws, names)
+    for draw in draws:
+        cycle = (draw.chain_id, draw.cycle)
+        same = [draw] if one_cycle else [o for o in draws if (o.chain_id, o.cycle) == cycle]
+        near, others = _sum(same, names), max(len(draws) - len(same), 1)
+        yield {name: (total[name] - near[name]) / others for name in names}
 
-    def __init__(self, draws: list[Draw], names: list[str]) -> None:
-        self._draws, self._names = draws, names
-        self._one_cycle = len({(draw.chain_id, draw.cycle) for draw in draws}) == 1
-        self._total = self._sum(draws)
 
-    def of(self, draw: Draw) -> Tensors:
-        same = [draw] if self._one_cycle else [o for o in self._draws if _cycle(o) == _cycle(draw)]
-        others = len(self._draws) - len(same)
-        near = self._sum(same)
-        return {name: (self._total[name] - near[name]) / max(others, 1) for name in self._names}
-
-    def _sum(self, draws: list[Draw]) -> Tensors:
-        total: Tensors = {}
-        for draw in draws:
-            tensors = draw.tensors()
-            for name in self._names:
-                total[name] = tensors[name].float() + total.get(name, 0.0)
-        return total
+def _sum(draws: list[Draw], names: list[str]) -> Tensors:
+    total: Tensors = {}
+    for draw in draws:
+        tensors = draw.tensors()
+        for name in names:
+            total[name] = tensors[name].float() + total.get(name, 0.0)
+    return total
 
 
 def _noise(
@@ -326,10 +304,6 @@ def _prior(group: Group, param: Tensor) -> Tensor:
     if group["prior"] is not None:
         return prior_gradient(group["prior"], param) / group["num_data"]
     return group["weight_decay"] * param
-
-
-def _cycle(draw: Draw) -> tuple[int, int]:
-    return draw.chain_id, draw.cycle
 
 
 def _mean(value: Tensor | float) -> float:

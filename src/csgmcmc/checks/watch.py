@@ -69,11 +69,8 @@ class Watch:
                 continue
             self._watches = [other for other in self._watches if other is not watch]
             for words in found if self._warns else ():
-                warnings.warn(
-                    f"chain {self._stepper.chain_id}: {words}; watch=False silences this",
-                    SamplingWarning,
-                    stacklevel=_level_of_caller(),
-                )
+                message = f"chain {self._stepper.chain_id}: {words}; watch=False silences this"
+                warnings.warn(message, SamplingWarning, stacklevel=_level_of_caller())
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs: the loss of the very first step."""
@@ -104,11 +101,12 @@ class _LossWatch:
     def look(self, tick: Tick, loss: float) -> list[str] | None:
         """What to warn of, once there is something."""
         if self._cycle < 0:
-            self._begin(tick, loss)
+            self.start = loss if self.start is None else self.start  # a resumed run keeps its own
+            self._level, self._cycle = self.start, tick.cycle
+            self._recent.append(loss)
             return None
         if tick.cycle != self._cycle:  # the recent losses are still those of the cycle before
-            found = self._judge_end()
-            if found is not None:
+            if (found := self._judge_end()) is not None:
                 return found
             self._cycle, self._jump = tick.cycle, ""
         self._take(loss)
@@ -124,12 +122,6 @@ class _LossWatch:
         elif self._high:
             self._high -= 1
         return self._judge_end() if tick.step == self._last_step else None
-
-    def _begin(self, tick: Tick, loss: float) -> None:
-        if self.start is None:  # a resumed run keeps the one that it began with
-            self.start = loss
-        self._level, self._cycle = self.start, tick.cycle
-        self._recent.append(loss)
 
     def _take(self, loss: float) -> None:
         change = abs(loss - self._recent[-1])
@@ -226,8 +218,7 @@ class _NoiseWatch:
 
     def _some(self, tensor: Tensor) -> Tensor:
         """A copy of some of the numbers of a tensor, in single precision."""
-        some = local_shard(tensor).reshape(-1)[:: self._stride]
-        return some.to(torch.float32, copy=True)
+        return local_shard(tensor).reshape(-1)[:: self._stride].to(torch.float32, copy=True)
 
     def _largest_norm(self) -> float:
         """The norm that `clip` bounds; of a stack the largest of its chains.

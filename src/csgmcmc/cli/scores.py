@@ -1,52 +1,49 @@
 """Scores of a run on validation data: the posterior predictive beside its single draws."""
 
-from statistics import fmean
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from csgmcmc import diagnostics
+from csgmcmc.checks import Evaluation, TrainingRun, check_draws
 from csgmcmc.cli.sampling import Sampled
-from csgmcmc.posterior import Categorical, ClassPredictive, GaussianPredictive, Posterior
-from csgmcmc.posterior.predictive import Predictive
+from csgmcmc.posterior import Posterior
+from csgmcmc.posterior.evaluation import evaluate
 from csgmcmc.task import check_pairs
+
+Scores = dict[str, float]
 
 
 def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
     """Scores of the posterior predictive, mean scores of its draws, and `Posterior.check`."""
-    # A list, so that all scores see the same data even if the loader shuffles.
+    # A list: the scores and the targets are of the same data even if the loader shuffles.
     batches = check_pairs(list(done.task.validation or ()), posterior.likelihood)
-    task, stepper = done.task, done.chain.stepper
-    check = posterior.check(batches, stepper=stepper, loss=task.loss, data=task.data)
-    average, draws = _scores(posterior, posterior.predict_loader(batches, members=True))
-    numbers = check.numbers
+    evaluation = evaluate(posterior, batches)
+    options = posterior.model, posterior.draws, posterior.members.autocast
+    run = TrainingRun(done.chain.stepper, done.task.loss, done.task.data, *options)
+    check = check_draws(evaluation, run)
+    average, *draws = _scores(evaluation, [targets for _, targets in batches])
+    means = {name: float(np.mean([draw[name] for draw in draws])) for name in average}
     return {
-        "average": {**average, "NLL": numbers["nll"]},
-        "draw": {**draws, "NLL": numbers["nll_mean_of_draws"]},
+        "average": {**average, "NLL": check.numbers["nll"]},
+        "draw": {**means, "NLL": check.numbers["nll_mean_of_draws"]},
         "check": str(check),
     }
 
 
-def _scores(posterior: Posterior, predictive: Predictive) -> list[dict[str, float]]:
-    """Scores of the posterior predictive, and the mean of the scores of the draws."""
-    if isinstance(predictive, GaussianPredictive):
-        members, targets = predictive.members, predictive.targets
-        assert members is not None  # noqa: S101  (requested)
-        assert targets is not None  # noqa: S101  (check needs them too)
-        errors = torch.cat([predictive.mean[None], members]).cpu() - targets.cpu()
-        average, *single = errors.double().square().flatten(1).mean(1).sqrt().tolist()
-        return [{"RMSE": average}, {"RMSE": fmean(single)}]
-    assert isinstance(predictive, ClassPredictive)  # noqa: S101  (there is no other)
-    labels = predictive.labels_numpy()
-    counts = np.full(labels.shape, True)
-    if isinstance(posterior.likelihood, Categorical):
-        counts = labels != posterior.likelihood.ignore_index
-    average, *draws = (
+def _scores(found: Evaluation, targets: list[Tensor]) -> list[Scores]:
+    """Scores of the posterior predictive, then of each draw."""
+    labels, probs, member_probs = found.labels, found.probs, found.member_probs
+    if labels is None or probs is None or member_probs is None:
+        assert found.means is not None  # noqa: S101  (it is regression)
+        wanted = np.concatenate([part.double().flatten().cpu().numpy() for part in targets])
+        errors = [mean - wanted for mean in (found.weights @ found.means, *found.means)]
+        return [{"RMSE": float(np.sqrt(np.square(error).mean()))} for error in errors]
+    return [
         {
-            "error": 1 - diagnostics.accuracy(forecasts[counts], labels[counts]),
-            "ECE": diagnostics.calibration_error(forecasts[counts], labels[counts], binning="mass"),
+            "error": 1 - diagnostics.accuracy(each, labels),
+            "ECE": diagnostics.calibration_error(each, labels, binning="mass"),
         }
-        for forecasts in (predictive.probs_numpy(), *predictive.member_probs_numpy())
-    )
-    return [average, {name: fmean(draw[name] for draw in draws) for name in average}]
+        for each in (probs, *member_probs)
+    ]

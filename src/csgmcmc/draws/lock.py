@@ -1,6 +1,5 @@
 """One writer per chain: a file lock that ends with the process that holds it, however it ends."""
 
-from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -28,10 +27,10 @@ def is_locked(path: Path) -> bool:
     """Whether some process holds the lock on `path` now."""
     if not path.exists():
         return False
-    with suppress(OSError):  # a read-only disk has no writers
-        try:
-            with FileLock(path, timeout=0):
-                return False
-        except Timeout:
-            return True
-    return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a read-only disk has no writers
+        return False

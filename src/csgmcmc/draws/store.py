@@ -65,10 +65,9 @@ class DrawStore(Draws):
     ) -> None:
         if dtype is not None and not dtype.is_floating_point:
             raise ValueError(f"dtype must be a floating point dtype, got {dtype}")
-        self.path = Path(path)
-        self.provenance = provenance or {}
-        self._only = only
-        self._dtype = dtype
+        self.path, self.provenance = Path(path), provenance or {}
+        self._only, self._dtype = only, dtype
+        self._base_file = self.path / "base.safetensors"
         self._base: dict[str, Tensor] = {}
         self._base_checksum: str | None = None
         self._records: dict[tuple[int, int], dict[str, Any]] = {}
@@ -91,8 +90,6 @@ class DrawStore(Draws):
     def __reduce__(self) -> tuple[Any, ...]:
         options = {"only": self._only, "dtype": self._dtype, "provenance": self.provenance}
         return partial(type(self), self.path.absolute(), **options), ()
-
-    # Reading
 
     def _check_format(self) -> None:
         try:
@@ -148,19 +145,12 @@ class DrawStore(Draws):
         return records
 
     def _all(self) -> list[Draw]:
-        return [
-            Draw(
-                chain_id=record["chain"],
-                step=record["step"],
-                cycle=record["cycle"],
-                stage=record["stage"],
-                log_likelihood=self._log_likelihoods.get(
-                    (record["chain"], record["step"]), record["log_likelihood"]
-                ),
-                _load=partial(self._load, record),
-            )
-            for record in self._records.values()
-        ]
+        draws = []
+        for key, record in self._records.items():
+            log_likelihood = self._log_likelihoods.get(key, record["log_likelihood"])
+            load = partial(self._load, record)
+            draws.append(Draw(*key, record["cycle"], record["stage"], log_likelihood, load))
+        return draws
 
     def __len__(self) -> int:
         return len(self._records)
@@ -170,17 +160,12 @@ class DrawStore(Draws):
 
     def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
         name = record["draw"]
-        problem = None if name in self._trusted else self._damage(record)
-        if problem is not None:
+        if name not in self._trusted and (problem := self._damage(record)):
             raise StoreError(problem)
         base = self._read_base() if record["base"] else {}
         if self._base_checksum != record["base"] and record["base"]:
             raise StoreError(f"{self._base_file}: missing or damaged, draw {name} is incomplete")
         return {**base, **read_tensors(self.path / "draws" / name)}
-
-    @property
-    def _base_file(self) -> Path:
-        return self.path / "base.safetensors"
 
     def _read_base(self) -> dict[str, Tensor]:
         """The tensors that all draws share, read and checked once."""
@@ -194,12 +179,13 @@ class DrawStore(Draws):
 
     def _damage(self, record: dict[str, Any]) -> str | None:
         """Read all of a draw's file: what is wrong with it, or None."""
+        file = self.path / "draws" / record["draw"]
         try:
-            tensors = read_tensors(self.path / "draws" / record["draw"])
+            tensors = read_tensors(file)
         except Exception as error:
-            return f"{self.path}/draws/{record['draw']}: cannot be read ({error})"
+            return f"{file}: cannot be read ({error})"
         if checksum(tensors) != record["checksum"]:
-            return f"{self.path}/draws/{record['draw']}: checksum does not match, damaged"
+            return f"{file}: checksum does not match, damaged"
         self._trusted.add(record["draw"])
         return None
 
@@ -224,8 +210,6 @@ class DrawStore(Draws):
     def size_on_disk(self) -> int:
         """Bytes of all draws, without `base.safetensors`."""
         return sum(record["bytes"] for record in self._records.values())
-
-    # Writing
 
     def lock_chain(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Become the only writer of a chain, until `close`; `append` does so by itself.
@@ -279,9 +263,8 @@ class DrawStore(Draws):
         self._unlock(list(self._locks))
 
     def _unlock(self, chain_ids: Collection[int]) -> None:
-        for chain_id in chain_ids:
-            if chain_id in self._locks:
-                self._locks.pop(chain_id).release()
+        for chain_id in self._locks.keys() & set(chain_ids):
+            self._locks.pop(chain_id).release()
 
     def _create(self) -> None:
         for folder in ("chains", "draws"):

@@ -7,13 +7,7 @@ from csgmcmc.posterior.batchnorm import refresh_batchnorm, refresh_draws
 from csgmcmc.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
 from csgmcmc.posterior.paths import WeightPath, weight_matrix, weight_path
 from csgmcmc.posterior.posterior import Posterior
-from csgmcmc.posterior.predictive import (
-    ClassPredictive,
-    GaussianPredictive,
-    Predictive,
-)
-from csgmcmc.posterior.regions import find_regions
-from csgmcmc.posterior.weights import harmonic_weights, mass_weights, stacking_weights
+from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.regions import find_regions
@@ -41,8 +35,6 @@ __all__ = [
 
 __getattr__ = lazy_attributes(
     __name__,
-    {
-        "find_regions": "regions",
-        **dict.fromkeys(("harmonic_weights", "mass_weights", "stacking_weights"), "weights"),
-    },
+    regions=("find_regions",),
+    weights=("harmonic_weights", "mass_weights", "stacking_weights"),
 )

@@ -14,23 +14,19 @@ from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Pr
 class Moments:
     """Streaming weighted mean and variance, without the cancellation of plain sums.
 
-    Attributes:
-        weight: sum of the weights.
-        mean: weighted mean.
-        squares: weighted sum of the squared deviations from the mean.
+    No value is looked at, so that `torch.export` can trace it.
     """
 
     def __init__(self) -> None:
-        self.weight = 0.0
-        self.mean = torch.zeros(())
-        self.squares = torch.zeros(())
+        self.weight: Tensor | None = None  # sum of the weights
+        self.mean = self.squares = torch.zeros(())  # squares: weighted sum of squared deviations
 
     def add(self, weights: Tensor, values: Tensor) -> None:
         """Add values of shape (draws, ...), each with its weight; the weights are not all 0."""
-        weight = weights.sum().item()
+        weight = weights.sum()
         mean = weighted(weights, values) / weight
         squares = weighted(weights, (values - mean).square())
-        if self.weight == 0:
+        if self.weight is None:
             self.weight, self.mean, self.squares = weight, mean, squares
             return
         offset, total = mean - self.mean, self.weight + weight
@@ -40,19 +36,8 @@ class Moments:
 
     @property
     def std(self) -> Tensor:
+        assert self.weight is not None  # noqa: S101  (some draw has a weight above 0)
         return (self.squares / self.weight).sqrt()
-
-
-class MomentsAtOnce(Moments):
-    """Moments of all draws in one call, with weights that sum to 1: no value is looked at.
-
-    `torch.export` can trace this, which it cannot for the sum of the weights.
-    """
-
-    def add(self, weights: Tensor, values: Tensor) -> None:
-        self.weight = 1.0
-        self.mean = weighted(weights, values)
-        self.squares = weighted(weights, (values - self.mean).square())
 
 
 class Average(ABC):
@@ -60,6 +45,7 @@ class Average(ABC):
 
     def __init__(self) -> None:
         self.moments = Moments()
+        self.expected_entropy = torch.zeros(())
         self._members: list[Tensor] = []
 
     def add(self, weights: Tensor, outputs: Any, keep_members: bool = False) -> None:
@@ -97,9 +83,8 @@ class Average(ABC):
 class ClassAverage(Average):
     """Averages probabilities, in log space.
 
-    Args:
-        log_probs: from outputs to log-probabilities, and the dimension of the classes in them.
-        only_last: report only the last class: the positive one of two.
+    `log_probs` is from outputs to log-probabilities, and the dimension of the classes in them. With
+    `only_last` only the last class is reported: the positive one of two.
     """
 
     def __init__(
@@ -109,7 +94,6 @@ class ClassAverage(Average):
         self._to_log_probs, self._only_last = log_probs, only_last
         self._class_dim = 0
         self._log_probs: Tensor | None = None
-        self._expected_entropy: Tensor | float = 0.0
 
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
         log_probs, self._class_dim = self._to_log_probs(outputs)
@@ -120,11 +104,12 @@ class ClassAverage(Average):
 
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         log_probs, probs = parts
-        log_mean = (log_probs + aligned(weights.log(), log_probs)).logsumexp(0)
+        log_weights = weights.log().reshape(-1, *[1] * (log_probs.ndim - 1))
+        log_mean = (log_probs + log_weights).logsumexp(0)
         known = self._log_probs
         self._log_probs = log_mean if known is None else torch.logaddexp(known, log_mean)
         entropies = _entropy(log_probs, probs, self._class_dim)
-        self._expected_entropy = self._expected_entropy + weighted(weights, entropies)
+        self.expected_entropy = self.expected_entropy + weighted(weights, entropies)
         self.moments.add(weights, probs)
 
     def _shown(self, values: Tensor) -> Tensor:
@@ -137,24 +122,19 @@ class ClassAverage(Average):
             log_probs=self._shown(log_probs),
             class_dim=None if self._only_last else self._class_dim - 1,
             entropy=_entropy(log_probs, log_probs.exp(), self._class_dim - 1),
-            expected_entropy=torch.as_tensor(self._expected_entropy),
+            expected_entropy=self.expected_entropy,
             spread=self._shown(self.moments.std),
             members=self.members(),
         )
 
 
 class GaussianAverage(Average):
-    """Averages means and variances.
-
-    Args:
-        mean_and_variance: from outputs to means and variances of each member.
-    """
+    """Averages means and variances, into which `mean_and_variance` turns outputs."""
 
     def __init__(self, mean_and_variance: Callable[[Any], tuple[Tensor, Tensor]]) -> None:
         super().__init__()
         self._to_mean_and_variance = mean_and_variance
-        self._noise_variance: Tensor | float = 0.0
-        self._expected_entropy: Tensor | float = 0.0
+        self._noise_variance = torch.zeros(())
 
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
         return self._to_mean_and_variance(outputs)
@@ -166,25 +146,20 @@ class GaussianAverage(Average):
         mean, variance = parts
         self.moments.add(weights, mean)
         self._noise_variance = self._noise_variance + weighted(weights, variance)
-        entropies = gaussian_entropy(variance)
-        self._expected_entropy = self._expected_entropy + weighted(weights, entropies)
+        self.expected_entropy = self.expected_entropy + weighted(
+            weights, _gaussian_entropy(variance)
+        )
 
     def result(self) -> GaussianPredictive:
         spread = self.moments.std
-        noise_variance = torch.as_tensor(self._noise_variance)
         return GaussianPredictive(
             mean=self.moments.mean,
-            noise_variance=noise_variance,
-            entropy=gaussian_entropy(noise_variance + spread.square()),
-            expected_entropy=torch.as_tensor(self._expected_entropy),
+            noise_variance=self._noise_variance,
+            entropy=_gaussian_entropy(self._noise_variance + spread.square()),
+            expected_entropy=self.expected_entropy,
             spread=spread,
             members=self.members(),
         )
-
-
-def aligned(weights: Tensor, values: Tensor) -> Tensor:
-    """`weights` (draws,) in the dimensions of `values` (draws, ...)."""
-    return weights.reshape(-1, *[1] * (values.ndim - 1))
 
 
 def weighted(weights: Tensor, values: Tensor) -> Tensor:
@@ -192,7 +167,7 @@ def weighted(weights: Tensor, values: Tensor) -> Tensor:
     return (weights @ values.flatten(1)).view(values.shape[1:])
 
 
-def gaussian_entropy(variance: Tensor) -> Tensor:
+def _gaussian_entropy(variance: Tensor) -> Tensor:
     return 0.5 * (2 * math.pi * math.e * variance).log()
 
 

@@ -70,4 +70,4 @@ def tensors_of_tree(tree: Any) -> list[Tensor]:
 
 def bytes_of(tree: Any) -> int:
     """Bytes of all tensors inside."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_of_tree(tree))
+    return tree.nbytes if isinstance(tree, Tensor) else sum(map(bytes_of, tensors_of_tree(tree)))

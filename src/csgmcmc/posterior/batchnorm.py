@@ -42,7 +42,7 @@ def refresh_batchnorm(
         layer.train()
     try:
         for batch in loader:
-            forward(model, to_device(split(batch)[0], _device(layers[0])))
+            forward(model, to_device(split(batch)[0], next(layers[0].buffers()).device))
         if not any(seen.values()):
             raise ValueError("loader gave no batches to estimate statistics from")  # noqa: TRY301
     except BaseException:
@@ -67,11 +67,6 @@ def _count(seen: dict[_BatchNorm, int], layer: _BatchNorm, inputs: tuple[Tensor,
     """Before each use of a layer: set its momentum so that all data points have equal weight."""
     seen[layer] += len(inputs[0])
     layer.momentum = len(inputs[0]) / seen[layer]
-
-
-def _device(layer: _BatchNorm) -> torch.device:
-    assert layer.running_mean is not None  # noqa: S101  (it has statistics)
-    return layer.running_mean.device
 
 
 def refresh_draws(

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from csgmcmc.checks import Evaluation
+from csgmcmc.posterior.averages import weighted
 from csgmcmc.posterior.batches import bar_over, groups, targets_of
-from csgmcmc.posterior.likelihoods import Categorical, Gaussian
+from csgmcmc.posterior.likelihoods import Categorical, Gaussian, Likelihood
 from csgmcmc.posterior.members import full_precision
 from csgmcmc.posterior.predictive import ClassPredictive, Predictive
 
@@ -24,13 +26,13 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
     weights = torch.as_tensor(posterior.weights, device=members.device)
     predictions: list[Predictive] = []
     scores: list[Tensor] = []  # (draws, points) of each batch
-    ranks: list[Tensor] = []  # (draws, points, ...) of each batch
+    ranks: list[Tensor] = []  # (points, ...) of each batch, under the averaged prediction
     with bar_over(loader, len(weights), "evaluating", shown=posterior.progress) as bar:
         for group in groups(loader):
             targets = targets_of(group, members.device)
             averages = [likelihood.average() for _ in group]
             group_scores: list[list[Tensor]] = [[] for _ in group]
-            group_ranks: list[list[Tensor]] = [[] for _ in group]
+            group_ranks = [torch.zeros(()) for _ in group]
             with torch.inference_mode():
                 for numbers, batch, outputs in members.outputs([inputs for inputs, _ in group]):
                     with full_precision(members.device):
@@ -38,50 +40,36 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
                         group_scores[batch].append(likelihood.log_prob(outputs, targets[batch]))
                         if isinstance(likelihood, Gaussian):
                             below = likelihood.cumulative(outputs, targets[batch])
-                            group_ranks[batch].append(below)
+                            mixed = weighted(weights[numbers], below)
+                            group_ranks[batch] = group_ranks[batch] + mixed
                     bar.advance(len(numbers))
             predictions += [
                 replace(average.result(), targets=target)
                 for average, target in zip(averages, targets, strict=True)
             ]
             scores += [torch.cat(parts) for parts in group_scores]
-            ranks += [torch.cat(parts) for parts in group_ranks if parts]
-    evaluation = Evaluation(
+            ranks += group_ranks
+    predictive = type(predictions[0]).joined(predictions)
+    if isinstance(predictive, ClassPredictive):
+        found = _of_classes(predictive, likelihood)
+    else:
+        assert predictive.members is not None  # noqa: S101  (they were kept)
+        rows = [part.reshape(len(part), -1).cpu().numpy() for part in ranks]
+        means = predictive.members.double().flatten(1).cpu().numpy()
+        found = {"means": means, "ranks": np.concatenate(rows)}
+    return Evaluation(
         weights=posterior.weights,
         chain_ids=np.array([draw.chain_id for draw in posterior.draws]),
         cycles=posterior.cycles,
         log_scores=torch.cat(scores, dim=1).cpu().numpy(),
+        **found,
     )
-    predictive = type(predictions[0]).joined(predictions)
-    if isinstance(predictive, ClassPredictive):
-        return _with_classes(evaluation, predictive, posterior)
-    return _with_numbers(evaluation, predictive, ranks)
 
 
-def _with_classes(
-    evaluation: Evaluation, predictive: ClassPredictive, posterior: "Posterior"
-) -> Evaluation:
-    labels = predictive.labels_numpy()
+def _of_classes(predictive: ClassPredictive, likelihood: Likelihood) -> dict[str, NDArray[Any]]:
+    labels, probs = predictive.labels_numpy(), predictive.probs_numpy()
     counts = np.full(labels.shape, True)
-    if isinstance(posterior.likelihood, Categorical):
-        counts = labels != posterior.likelihood.ignore_index
-    return replace(
-        evaluation,
-        probs=predictive.probs_numpy()[counts],
-        member_probs=predictive.member_probs_numpy()[:, counts],
-        labels=labels[counts],
-    )
-
-
-def _with_numbers(
-    evaluation: Evaluation, predictive: Predictive, ranks: list[Tensor]
-) -> Evaluation:
-    """Ranks are those of the averaged prediction, a mixture of the members'."""
-    assert predictive.members is not None  # noqa: S101  (they were kept)
-    means = predictive.members.double().cpu().numpy()
-    mixed = [np.tensordot(evaluation.weights, part.cpu().numpy(), axes=1) for part in ranks]
-    return replace(
-        evaluation,
-        means=means.reshape(len(means), -1),
-        ranks=np.concatenate([part.reshape(len(part), -1) for part in mixed]),
-    )
+    if isinstance(likelihood, Categorical):
+        counts = labels != likelihood.ignore_index
+    members = predictive.member_probs_numpy()[:, counts]
+    return {"probs": probs[counts], "member_probs": members, "labels": labels[counts]}

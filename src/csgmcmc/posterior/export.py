@@ -14,19 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from torch.func import functional_call, vmap
+from torch.func import vmap
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from csgmcmc.files import atomic_write
 from csgmcmc.loaders import to_device
-from csgmcmc.posterior.averages import (
-    Average,
-    ClassAverage,
-    GaussianAverage,
-    MomentsAtOnce,
-)
+from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage
 from csgmcmc.posterior.batches import tensors_of_tree
+from csgmcmc.posterior.members import with_weights
 from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
 
 if TYPE_CHECKING:
@@ -50,7 +46,7 @@ def export(
     if dynamic_shapes is None:
         dynamic_shapes = _batch_first(inputs)
         inputs = _two_points(inputs)
-    _traceable(posterior.likelihood.average())
+    _check_traceable(posterior.likelihood.average())
     expected = outputs_of(posterior.predict(inputs))  # wrong inputs raise here
     # Example inputs are saved with a program: only their shapes should go into the file.
     blank = pytree.tree_map_only(Tensor, torch.zeros_like, inputs)
@@ -73,11 +69,7 @@ def outputs_of(prediction: Predictive) -> dict[str, Tensor]:
 
 
 class AveragedModel(nn.Module):
-    """A model under many draws, averaged: a module of nothing but tensors and arithmetic.
-
-    Args:
-        posterior: model, draws, weights and likelihood.
-    """
+    """A model under many draws, averaged: a module of nothing but tensors and arithmetic."""
 
     def __init__(self, posterior: "Posterior") -> None:
         super().__init__()
@@ -107,7 +99,7 @@ class AveragedModel(nn.Module):
         self.register_buffer("draw_weights", weights)
 
     def forward(self, inputs: Any) -> dict[str, Tensor]:
-        average = _traceable(self._new_average())
+        average = self._new_average()
         parts = average.read(self._outputs(inputs))
         average.add_parts(self.get_buffer("draw_weights").to(parts[0]), *parts)
         return outputs_of(average.result())
@@ -119,45 +111,34 @@ class AveragedModel(nn.Module):
         stacked = {name: tensor for name, tensor in tensors.items() if name in self.differ}
 
         def one(own: dict[str, Tensor]) -> Any:
-            def model(*args: Any, **kwargs: Any) -> Any:
-                weights = {**common, **own}
-                return functional_call(
-                    self._architecture[0], weights, args, kwargs, tie_weights=False
-                )
-
-            return self._run(model, inputs)
+            return self._run(with_weights(self._architecture[0], {**common, **own}), inputs)
 
         if self.at_once:
             return vmap(one)(stacked)
-        each = [
-            one({name: tensor[number] for name, tensor in stacked.items()})
-            for number in range(len(self.get_buffer("draw_weights")))
-        ]
+        numbers = range(len(self.get_buffer("draw_weights")))
+        each = [one({name: tensor[i] for name, tensor in stacked.items()}) for i in numbers]
         return pytree.tree_map(lambda *leaves: torch.stack(leaves), *each)
 
 
-def _traceable(average: Average) -> Average:
+def _check_traceable(average: Average) -> None:
     if not isinstance(average, (ClassAverage, GaussianAverage)):
         raise ValueError(
             f"likelihood averages with {type(average).__name__}, which cannot be exported: use "
             "'categorical', 'bernoulli' or 'gaussian'"
         )
-    average.moments = MomentsAtOnce()
-    return average
 
 
 def _exported(posterior: "Posterior", inputs: Any, dynamic_shapes: Any) -> ExportedProgram:
     """All draws at once if that can be exported, else one after another; or as asked for."""
     model = AveragedModel(posterior).eval()
     asked = posterior.members.vectorize
-    if asked is not False and model.differ:
-        try:
-            model.at_once = True
-            return _traced(model, inputs, dynamic_shapes)
-        except ValueError:  # evaluating one by one works, or raises the actual error
-            if asked:
-                raise
-    model.at_once = False
+    model.at_once = asked is not False and bool(model.differ)
+    try:
+        return _traced(model, inputs, dynamic_shapes)
+    except ValueError:
+        if asked or not model.at_once:
+            raise
+    model.at_once = False  # this works, or raises the actual error
     return _traced(model, inputs, dynamic_shapes)
 
 

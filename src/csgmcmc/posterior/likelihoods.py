@@ -41,11 +41,8 @@ class Categorical(Likelihood):
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         log_probs, dim = self._log_probs(outputs)
-        if targets.shape != outputs.shape[1:dim] + outputs.shape[dim + 1 :]:
-            raise ValueError(
-                f"targets of shape {tuple(targets.shape)} do not fit outputs of shape "
-                f"{tuple(outputs.shape[1:])} with classes in dimension {self.dim}"
-            )
+        where = f"outputs of shape {tuple(outputs.shape[1:])} with classes in dimension {self.dim}"
+        _check_targets(targets, outputs.shape[1:dim] + outputs.shape[dim + 1 :], where)
         counts = targets != self.ignore_index
         classes = torch.where(counts, targets, 0).long()
         if classes.numel() and not 0 <= classes.min() <= classes.max() < outputs.shape[dim]:
@@ -81,11 +78,7 @@ class Bernoulli(Likelihood):
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         check_logits(outputs)
-        if targets.shape != outputs.shape[1:]:
-            raise ValueError(
-                f"targets of shape {tuple(targets.shape)} do not fit outputs of shape "
-                f"{tuple(outputs.shape[1:])}"
-            )
+        _check_targets(targets, outputs.shape[1:], f"outputs of shape {tuple(outputs.shape[1:])}")
         outputs = at_least_float32(outputs)
         wanted = targets.to(outputs).expand_as(outputs)
         return _per_point(-binary_cross_entropy_with_logits(outputs, wanted, reduction="none"))
@@ -113,11 +106,7 @@ class Gaussian(Likelihood):
 
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
         mean, variance = self._mean_and_variance(outputs)
-        if targets.shape != mean.shape[1:]:
-            raise ValueError(
-                f"targets of shape {tuple(targets.shape)} do not fit means of shape "
-                f"{tuple(mean.shape[1:])}"
-            )
+        _check_targets(targets, mean.shape[1:], f"means of shape {tuple(mean.shape[1:])}")
         squares = (targets - mean).square() / variance
         return _per_point(-0.5 * (squares + variance.log() + math.log(2 * math.pi)))
 
@@ -168,6 +157,11 @@ def check_logits(outputs: Any) -> None:
             f"outputs must be a tensor of logits, got a {type(outputs).__name__}: select it, as in "
             "forward=lambda model, inputs: model(inputs).logits"
         )
+
+
+def _check_targets(targets: Tensor, shape: torch.Size, what: str) -> None:
+    if targets.shape != shape:
+        raise ValueError(f"targets of shape {tuple(targets.shape)} do not fit {what}")
 
 
 def _both_classes(logits: Any) -> tuple[Tensor, int]:

@@ -39,14 +39,7 @@ MOST_AT_ONCE = 64  # draws whose outputs are buffered, however small they are
 class Members:
     """Evaluates one model under many draws, without touching the model that it was given.
 
-    Args:
-        model: the architecture; its own weights do not matter.
-        draws: the weights.
-        device: where to; by default where the model is.
-        autocast: dtype of automatic mixed precision.
-        forward: from a model and inputs to outputs; by default `model(inputs)`.
-        vectorize: True stacks draws, False takes one after another, None decides by the rule
-            above.
+    The arguments are those of `Posterior`; `vectorize=None` decides by the rule above.
     """
 
     def __init__(
@@ -67,14 +60,11 @@ class Members:
         self._places: dict[str, Tensor] = self.architecture.state_dict(keep_vars=True)
         if not self._places:
             raise ValueError("model has no parameters: there is nothing that a draw could set")
-        self._buffers = {
-            name: (
-                self.architecture.get_submodule(name.rpartition(".")[0]),
-                name.rpartition(".")[2],
-            )
-            for name, _ in self.architecture.named_buffers(remove_duplicate=False)
-            if name in self._places
-        }
+        self._buffers: dict[str, tuple[nn.Module, str]] = {}
+        for name, _ in self.architecture.named_buffers(remove_duplicate=False):
+            if name in self._places:
+                module, _, own_name = name.rpartition(".")
+                self._buffers[name] = (self.architecture.get_submodule(module), own_name)
         self.device = next(iter(self._places.values())).device
         self.autocast, self.vectorize = autocast, vectorize
         self._forward = forward
@@ -102,28 +92,26 @@ class Members:
         """As asked for, or by the rule."""
         if self.vectorize is not None:
             return self.vectorize
-        plain = self._forward is plain_forward and self._perceptron
-        return (
-            plain
-            and draws > 1
-            and self._stack_holds_all
-            and accepts(self.architecture, batch)
-            and len(batch) <= MOST_STACKED_ROWS
-        )
-
-    # One after another
+        if self._forward is not plain_forward or not self._perceptron or draws == 1:
+            return False
+        small = accepts(self.architecture, batch) and len(batch) <= MOST_STACKED_ROWS
+        return small and self._stack_holds_all
 
     def _one_by_one(self, batches: list[Any], wanted: list[int]) -> Outputs:
         """Outputs are buffered until there are enough of them to be averaged together."""
-        buffers = [_Buffer() for _ in batches]
+        buffers: list[dict[int, Any]] = [{} for _ in batches]  # outputs by number of the draw
+        size = 0
         for count, index in enumerate(wanted, start=1):
             model = self._model_with(index)
             for buffer, batch in zip(buffers, batches, strict=True):
-                buffer.add(index, self.run(model, batch))
-                if sum(some.size for some in buffers) >= OUTPUT_BYTES:
+                buffer[index] = _detached(self.run(model, batch))
+                size += bytes_of(buffer[index])
+                if size >= OUTPUT_BYTES:
                     yield from _flush(buffers)
+                    size = 0
             if count % MOST_AT_ONCE == 0:
                 yield from _flush(buffers)
+                size = 0
         yield from _flush(buffers)
 
     def _model_with(self, number: int) -> nn.Module:
@@ -139,8 +127,6 @@ class Members:
                 self._places[name].data = tensor
         return self.architecture
 
-    # Stacked
-
     def _stacked(self, batches: list[Any], wanted: list[int]) -> Outputs:
         """As many draws at once as their weights, and activations of the inputs' size, allow."""
         at_once = max(1, OUTPUT_BYTES // max(bytes_of(batches[0]), 1))
@@ -153,14 +139,10 @@ class Members:
 
     def _vmapped(self, weights: dict[str, Tensor], batch: Any) -> Any:
         if self._perceptron and accepts(self.architecture, batch):
-            stack = partial(evaluate_perceptron, self.architecture, weights)
-            return self.run(stack, batch)
+            return self.run(partial(evaluate_perceptron, self.architecture, weights), batch)
 
         def one(tensors: dict[str, Tensor], inputs: Any) -> Any:
-            def model(*args: Any, **kwargs: Any) -> Any:
-                return functional_call(self.architecture, tensors, args, kwargs, tie_weights=False)
-
-            return self.run(model, inputs)
+            return self.run(with_weights(self.architecture, tensors), inputs)
 
         own = {name: weights[name].clone() for name in self._buffers}
         return vmap(one, in_dims=(0, None))({**weights, **own}, batch)
@@ -181,8 +163,6 @@ class Members:
     def _stacked_weights(self, numbers: Iterable[int]) -> dict[str, Tensor]:
         fitted = [self.tensors_of(self.draws[number]) for number in numbers]
         return {name: torch.stack([one[name] for one in fitted]) for name in self._places}
-
-    # What both need
 
     def tensors_of(self, draw: Draw) -> dict[str, Tensor]:
         """The tensors of a draw on the device and in the dtypes of the model."""
@@ -216,34 +196,31 @@ def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, enabled=False)
 
 
+def with_weights(model: nn.Module, tensors: dict[str, Tensor]) -> Callable[..., Any]:
+    """`model` as a function, with other parameters and buffers than its own."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return functional_call(model, tensors, args, kwargs, tie_weights=False)
+
+    return called
+
+
 def plain_forward(model: Callable[..., Any], inputs: Any) -> Any:
     """Default forward: `model(inputs)`."""
     return model(inputs)
 
 
-class _Buffer:
-    """Outputs of some draws for one batch."""
-
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.outputs: list[Any] = []
-        self.size = 0
-
-    def add(self, number: int, outputs: Any) -> None:
-        self.numbers.append(number)
-        # Detached: an output may be a parameter, which becomes that of the next draw.
-        if isinstance(outputs, Tensor):  # the same as below, but faster
-            self.outputs.append(outputs.detach())
-            self.size += outputs.numel() * outputs.element_size()
-            return
-        self.outputs.append(pytree.tree_map_only(Tensor, Tensor.detach, outputs))
-        self.size += bytes_of(outputs)
+def _detached(outputs: Any) -> Any:
+    """An output may be a parameter, which becomes that of the next draw."""
+    if isinstance(outputs, Tensor):  # the same as below, but faster
+        return outputs.detach()
+    return pytree.tree_map_only(Tensor, Tensor.detach, outputs)
 
 
-def _flush(buffers: list[_Buffer]) -> Outputs:
+def _flush(buffers: list[dict[int, Any]]) -> Outputs:
     """The buffered outputs, batch by batch; the buffers are empty afterwards."""
     for batch, buffer in enumerate(buffers):
-        if buffer.numbers:
-            stacked = pytree.tree_map(lambda *leaves: torch.stack(leaves), *buffer.outputs)
-            yield buffer.numbers, batch, stacked
-        buffers[batch] = _Buffer()
+        if buffer:
+            stacked = pytree.tree_map(lambda *leaves: torch.stack(leaves), *buffer.values())
+            yield list(buffer), batch, stacked
+            buffer.clear()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -63,17 +64,11 @@ class Posterior:
     ) -> None:
         if not len(draws):
             raise ValueError("draws is empty: a posterior needs at least one draw")
-        self.model = model
+        self.model, self.forward, self.progress = model, forward, progress
         self.likelihood = as_likelihood(likelihood)
-        self.forward = forward
-        self.progress = progress
         self._source = draws
-        self._options: dict[str, Any] = {
-            "device": device,
-            "autocast": autocast,
-            "forward": forward,
-            "vectorize": vectorize,
-        }
+        options = {"device": device, "autocast": autocast, "forward": forward}
+        self._options: dict[str, Any] = {**options, "vectorize": vectorize}
         self.members = Members(model, draws, **self._options)
         """The model under each draw: for other modules of this library."""
         self.weights = self._weights_of(weights)
@@ -89,8 +84,6 @@ class Posterior:
         keys = [(draw.chain_id, draw.cycle) for draw in self.draws]
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return np.array([numbers[key] for key in keys])
-
-    # Prediction
 
     def predict(self, inputs: Any, *, members: bool = False) -> Predictive:
         """The averaged prediction for a batch of inputs.
@@ -122,8 +115,6 @@ class Posterior:
             for average, (_, targets) in zip(averages, group, strict=True)
         ]
         return type(parts[0]).joined(parts)
-
-    # Likelihood of data
 
     def log_scores(self, loader: Iterable[Any]) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, points)."""
@@ -166,19 +157,14 @@ class Posterior:
         """The scores (draws, points) of one group of batches at a time."""
         with bar_over(loader, len(self.draws), "scoring", shown=self.progress) as bar:
             for group in groups(loader):
-                yield self._score_group(group, bar)
-
-    def _score_group(self, group: list[Batch], bar: Bar) -> Tensor:
-        targets = targets_of(group, self.members.device)
-        scores: list[list[Tensor]] = [[] for _ in group]
-        with torch.inference_mode():
-            for numbers, batch, outputs in self.members.outputs([x for x, _ in group]):
-                with full_precision(self.members.device):
-                    scores[batch].append(self.likelihood.log_prob(outputs, targets[batch]))
-                bar.advance(len(numbers))
-        return torch.cat([torch.cat(parts) for parts in scores], dim=1)
-
-    # Weights
+                targets = targets_of(group, self.members.device)
+                scores: list[list[Tensor]] = [[] for _ in group]
+                with torch.inference_mode():
+                    for numbers, batch, outputs in self.members.outputs([x for x, _ in group]):
+                        with full_precision(self.members.device):
+                            scores[batch].append(self.likelihood.log_prob(outputs, targets[batch]))
+                        bar.advance(len(numbers))
+                yield torch.cat([torch.cat(parts) for parts in scores], dim=1)
 
     def weigh(
         self,
@@ -226,8 +212,7 @@ class Posterior:
         return Posterior(self.model, draws, **options)
 
     def _with_weights(self, weights: ArrayLike) -> "Posterior":
-        other = object.__new__(Posterior)
-        other.__dict__.update(self.__dict__)  # stacked draws are shared too
+        other = copy(self)  # stacked draws are shared
         other.weights = other._weights_of(weights)
         return other
 
@@ -248,8 +233,6 @@ class Posterior:
         if not (np.isfinite(values).all() and (values >= 0).all() and (values > 0).any()):
             raise ValueError(f"weights must be at least 0, finite, and not all 0, got {values}")
         return values / values.max() / (values / values.max()).sum()  # the sum may overflow
-
-    # Is it right
 
     def check(
         self,
@@ -286,8 +269,6 @@ class Posterior:
         if show:
             Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
         return found
-
-    # Export
 
     def export(
         self, path: str | PathLike[str], inputs: Any, *, dynamic_shapes: Any = None

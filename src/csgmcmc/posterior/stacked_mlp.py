@@ -41,23 +41,18 @@ def accepts(model: nn.Module, inputs: object) -> bool:
 
 def evaluate_perceptron(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
     """Outputs (draws, batch, ...) of a perceptron for stacked `weights`."""
-    assert isinstance(model, nn.Sequential)  # noqa: S101  (it is a perceptron)
-    outputs: Tensor | None = None
+    outputs, stacked = inputs, False
     for name, layer in model.named_children():
-        if isinstance(layer, nn.Flatten):
-            inputs = layer(inputs)
-        elif isinstance(layer, nn.Linear):
-            matrices = weights[f"{name}.weight"].mT
-            now = inputs.expand(len(matrices), *inputs.shape) if outputs is None else outputs
-            if layer.bias is None:
-                outputs = torch.bmm(now, matrices)
-            else:
-                outputs = torch.baddbmm(weights[f"{name}.bias"].unsqueeze(1), now, matrices)
-        elif outputs is None:
-            inputs = layer(inputs)
+        if not isinstance(layer, nn.Linear):
+            outputs = layer(outputs)  # of these only a `Flatten` depends on the shape: it is first
+            continue
+        matrices = weights[f"{name}.weight"].mT
+        if not stacked:
+            outputs, stacked = outputs.expand(len(matrices), *outputs.shape), True
+        if layer.bias is None:
+            outputs = torch.bmm(outputs, matrices)
         else:
-            outputs = layer(outputs)
-    assert outputs is not None  # noqa: S101  (it has weights)
+            outputs = torch.baddbmm(weights[f"{name}.bias"].unsqueeze(1), outputs, matrices)
     return outputs
 
 

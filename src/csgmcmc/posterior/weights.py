@@ -38,10 +38,8 @@ def harmonic_weights(
     """
     check_number("temperature", temperature, above=0)
     values, labels = _paired(log_likelihoods, groups, "log_likelihoods")
-    return _spread(
-        labels,
-        {label: -_log_mean(-values[labels == label] / temperature) for label in _named(labels)},
-    )
+    inverse = -values / temperature
+    return _spread(labels, {one: -_log_mean(inverse[labels == one]) for one in _named(labels)})
 
 
 def mass_weights(

@@ -72,14 +72,9 @@ class Sampler(torch.optim.Optimizer, ABC):
         seed: int | None = None,
         chain_id: int = 0,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "num_data": num_data,
-            "temperature": temperature,
-            "weight_decay": weight_decay,
-            "prior": prior,
-        }
-        super().__init__(params, {**defaults, **(options or {})})
+        defaults = {"lr": lr, "num_data": num_data, "temperature": temperature}
+        priors = {"weight_decay": weight_decay, "prior": prior}
+        super().__init__(params, {**defaults, **priors, **(options or {})})
         self.noise = Noise(seed, chain_id)
 
     @abstractmethod
@@ -133,11 +128,8 @@ class Sampler(torch.optim.Optimizer, ABC):
 
     def check_options(self, options: Group) -> None:
         """Raise a `ValueError` that names an option out of its range. Subclasses extend it."""
-        check_number("lr", options["lr"], at_least=0)
-        check_number("temperature", options["temperature"], at_least=0)
         check_number("num_data", options["num_data"], at_least=1)
-        check_number("weight_decay", options["weight_decay"], at_least=0)
-        for option in ("initial_lr", "initial_temperature"):
+        for option in ("lr", "temperature", "weight_decay", "initial_lr", "initial_temperature"):
             if option in options:
                 check_number(option, options[option], at_least=0)
         check_prior(options["prior"])
@@ -166,10 +158,8 @@ class Sampler(torch.optim.Optimizer, ABC):
         self, closure: Callable[[], Any] | None = None
     ) -> Any:
         """Take one step. `closure`, where given, re-evaluates the model and returns the loss."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        with torch.enable_grad():
+            loss = None if closure is None else closure()
         work = [(group, _with_gradient(group["params"])) for group in self.param_groups]
         work = [(group, params, list(map(local_shard, params))) for group, params in work if params]
         # Users' code, which may raise, runs before any parameter moves: there are no half steps.
@@ -209,8 +199,7 @@ class Sampler(torch.optim.Optimizer, ABC):
             )
         options = self.defaults.keys() & self.param_groups[0].keys()
         for group in state_dict["param_groups"]:
-            missing = options - group.keys() - {"prior"}
-            if missing:
+            if missing := options - group.keys() - {"prior"}:
                 raise ValueError(
                     f"state_dict is of another kind of sampler: it has no {', '.join(missing)}"
                 )
@@ -226,10 +215,8 @@ class Sampler(torch.optim.Optimizer, ABC):
 
         A seed or chain that is not given stays the same.
         """
-        old = self.noise
-        self.noise = Noise(
-            old.seed if seed is None else seed, old.chain_id if chain_id is None else chain_id
-        )
+        seed = self.noise.seed if seed is None else seed
+        self.noise = Noise(seed, self.noise.chain_id if chain_id is None else chain_id)
 
     def set_lr(self, group: Group, lr: float) -> None:
         """Set the step size of a group of `param_groups` between two steps of a chain.
@@ -280,14 +267,13 @@ class States:
 
 
 def _with_gradient(params: list[Tensor]) -> list[Tensor]:
-    found = [param for param in params if param.grad is not None]
-    for param in found:
+    for param in params:
         if param.grad is not None and param.grad.layout != torch.strided:
             raise RuntimeError(
                 f"the gradient of a parameter of shape {tuple(param.shape)} is sparse: samplers "
                 "move every weight at every step and need dense gradients (sparse=False)"
             )
-    return found
+    return [param for param in params if param.grad is not None]
 
 
 def _gradients(group: Group, params: list[Tensor], values: list[Tensor]) -> list[Tensor]:
@@ -295,11 +281,8 @@ def _gradients(group: Group, params: list[Tensor], values: list[Tensor]) -> list
     gradients = [local_shard(param.grad) for param in params if param.grad is not None]
     weight_decay, prior = group["weight_decay"], group["prior"]
     if prior is not None:
-        scale = 1 / group["num_data"]
-        return [
-            gradient.add(prior_gradient(prior, value), alpha=scale)
-            for value, gradient in zip(values, gradients, strict=True)
-        ]
+        priors = [prior_gradient(prior, value) for value in values]
+        return list(torch._foreach_add(gradients, priors, alpha=1 / group["num_data"]))
     if weight_decay == 0:
         return gradients
     return list(torch._foreach_add(gradients, values, alpha=weight_decay))

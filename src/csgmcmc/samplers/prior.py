@@ -21,16 +21,14 @@ def check_prior(prior: object) -> None:
 
 def prior_gradient(prior: Prior, param: Tensor) -> Tensor:
     """The gradient of -log prior at `param`."""
-    if not isinstance(prior, Distribution):
-        with torch.enable_grad():  # the function may use autograd itself
-            gradient = prior(param.detach()).detach()
-        if gradient.shape != param.shape:
-            raise ValueError(
-                f"prior returned a gradient of shape {tuple(gradient.shape)} for a parameter of "
-                f"shape {tuple(param.shape)}"
-            )
-        return gradient
-    with torch.enable_grad():
-        point = param.detach().requires_grad_()
-        potential = -prior.log_prob(point).sum()
-    return torch.autograd.grad(potential, point)[0]
+    with torch.enable_grad():  # the function may use autograd itself
+        if isinstance(prior, Distribution):
+            point = param.detach().requires_grad_()
+            return torch.autograd.grad(-prior.log_prob(point).sum(), point)[0]
+        gradient = prior(param.detach()).detach()
+    if gradient.shape != param.shape:
+        raise ValueError(
+            f"prior returned a gradient of shape {tuple(gradient.shape)} for a parameter of "
+            f"shape {tuple(param.shape)}"
+        )
+    return gradient

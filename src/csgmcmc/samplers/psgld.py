@@ -105,20 +105,10 @@ class PSGLD(Sampler):
         adapting = states.missing("square_average") if frozen else range(len(params))
         averages = states("square_average")
         if adapting:
-            adapt_averages(
-                [averages[index] for index in adapting],
-                [gradients[index] for index in adapting],
-                alpha=group["alpha"],
-            )
-        psgld(
-            params,
-            gradients,
-            averages,
-            noise,
-            lr=group["lr"],
-            eps=group["eps"],
-            noise_std=math.sqrt(langevin_variance(group)),
-        )
+            chosen = [averages[index] for index in adapting]
+            adapt_averages(chosen, [gradients[i] for i in adapting], alpha=group["alpha"])
+        lr, eps, noise_std = group["lr"], group["eps"], math.sqrt(langevin_variance(group))
+        psgld(params, gradients, averages, noise, lr=lr, eps=eps, noise_std=noise_std)
 
 
 def adapt_averages(square_averages: list[Tensor], gradients: list[Tensor], *, alpha: float) -> None:

@@ -78,9 +78,8 @@ class SGHMC(Sampler):
         super().check_options(options)
         momentum = check_number("momentum", options["momentum"], at_least=0, below=1)
         variance = check_number("gradient_variance", options["gradient_variance"], at_least=0)
-        lr, temperature, num_data = (
-            float(options[name]) for name in ("lr", "temperature", "num_data")
-        )
+        names = ("lr", "temperature", "num_data")
+        lr, temperature, num_data = (float(options[name]) for name in names)
         if temperature == 0:  # no noise to correct
             return
         gamma = lr * num_data * variance / (2 * temperature)
@@ -93,13 +92,8 @@ class SGHMC(Sampler):
             )
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
-        return _injected_variance(
-            group["lr"],
-            group["num_data"],
-            group["temperature"],
-            group["momentum"],
-            group["gradient_variance"],
-        )
+        names = ("lr", "num_data", "temperature", "momentum", "gradient_variance")
+        return _injected_variance(**{name: group[name] for name in names})
 
     @classmethod
     def stationary_variance(
@@ -132,15 +126,9 @@ class SGHMC(Sampler):
         noise: list[Tensor] | None,
         states: States,
     ) -> None:
-        sghmc(
-            params,
-            gradients,
-            states("velocity"),
-            noise,
-            lr=group["lr"],
-            momentum=group["momentum"],
-            noise_std=math.sqrt(self.injected_variance(group, params[0])),
-        )
+        lr, momentum, velocities = group["lr"], group["momentum"], states("velocity")
+        std = math.sqrt(self.injected_variance(group, params[0]))
+        sghmc(params, gradients, velocities, noise, lr=lr, momentum=momentum, noise_std=std)
 
 
 def _injected_variance(
