@@ -61,7 +61,7 @@ def prediction_case(folder: Path, sizes: tuple[int, ...], batch: int, draws: int
         "plain forwards": plain,
         "plain forwards, averaged": averaged,
     }
-    for name, choice in (("as measured", None), ("one by one", False), ("stacked", True)):
+    for name, choice in (("by default", None), ("one by one", False), ("stacked", True)):
         posterior = Posterior(mlp(*sizes), store, vectorize=choice)
         works[f"Posterior, {name}"] = lambda posterior=posterior: posterior.predict(inputs)
     return Case(f"{layers}, batch {batch}, {draws} draws", works, repeats=10)

@@ -1,9 +1,9 @@
 """An endless stream of minibatches whose exact position can be saved.
 
-A checkpoint holds the random state from which the epoch began and the number of batches taken since
-then. To go on, that state is restored, the epoch is begun again, and as many batches are passed
-over: this gives the same order and, in worker processes too, the same random transforms, for any
-loader. A `StatefulDataLoader` without workers is asked to skip by itself, which is faster.
+A checkpoint holds the random state at the start of the epoch and the number of batches taken since
+then. To resume, that state is restored, the epoch is started again, and as many batches are skipped:
+this gives the same order and, in worker processes too, the same random transforms, for any loader.
+A `StatefulDataLoader` without workers skips by itself, which is faster.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
