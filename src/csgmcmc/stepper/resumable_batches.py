@@ -1,7 +1,7 @@
 """An endless stream of minibatches whose exact position can be saved.
 
 A checkpoint holds the random state at the start of the epoch and the number of batches taken since
-then. To resume, that state is restored, the epoch is started again, and as many batches are skipped:
+then. To resume, that state is restored, the epoch is started again, and those batches are skipped:
 this gives the same order and, in worker processes too, the same random transforms, for any loader.
 A `StatefulDataLoader` without workers skips by itself, which is faster.
 """
