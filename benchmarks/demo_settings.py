@@ -19,18 +19,17 @@ LRS = {SGLD: (0.1, 0.2, 0.5, 1.0), SGHMC: (0.05, 0.1, 0.2, 0.5)}
 TEMPERATURES = (0.03, 0.1, 0.3, 1.0)
 
 
-def search(demo: DigitsDemo) -> dict[str, Method]:
-    """The settings of each method with the lowest mean NLL over seeds, on validation data."""
-    best: dict[str, Method] = {}
+def search(demo: DigitsDemo) -> dict[str, dict[Method, float]]:
+    """Mean NLL over seeds on validation data, of each candidate of each method."""
+    found: dict[str, dict[Method, float]] = {}
     for method in METHODS:
         temperatures = TEMPERATURES if method.temperature > 0 else (0.0,)
         candidates = [
             replace(method, lr=lr, temperature=temperature)
             for lr, temperature in product(LRS[method.sampler], temperatures)
         ]
-        losses = [validation_nll(demo, candidate) for candidate in candidates]
-        best[method.name] = candidates[int(np.argmin(losses))]
-    return best
+        found[method.name] = {each: validation_nll(demo, each) for each in candidates}
+    return found
 
 
 def validation_nll(demo: DigitsDemo, method: Method) -> float:
@@ -47,5 +46,6 @@ def validation_nll(demo: DigitsDemo, method: Method) -> float:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for found in search(DigitsDemo(seeds=2)).values():
-        Console().print(found, highlight=False, soft_wrap=True)
+    for scores in search(DigitsDemo(seeds=2)).values():
+        for method, nll in sorted(scores.items(), key=lambda item: item[1])[:3]:
+            Console().print(f"{nll:.4f} {method}", highlight=False, soft_wrap=True)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, DrawStore, Tick
 from csgmcmc.chain import read_scalars
 from csgmcmc.chain.progress import Display
+from csgmcmc.draws.lock import is_locked
 from csgmcmc.errors import DivergedError, LockedError, StoreError, StoreWarning
 from tests.chain.support import Noisy, make_chain
 from tests.support import HESSIAN, MODE, assert_moments, eigen_covariance, same_bits
@@ -384,3 +385,23 @@ def test_provenance_is_each_chains_own(tmp_path):
     assert [one["seed"] for one in made] == [100, 101]
     assert [one["groups"]["0"]["initial_lr"] for one in made] == [0.1, 0.5]
     assert made[1]["note"] == "mine"
+
+
+def test_a_run_that_has_ended_or_failed_is_not_continued_without_resume():
+    chain = linear_chain(DataLoader(plain_data(), batch_size=8), Constant(5, every=1))
+    chain.run()
+    with pytest.raises(ValueError, match="chain 0 has begun already"):
+        chain.run()
+
+
+def test_the_lock_is_held_through_the_last_callback(tmp_path):
+    found = []
+
+    def look(info):
+        found.append(is_locked(tmp_path / "chains" / "0000.lock"))
+
+    chain = linear_chain([next(iter(DataLoader(plain_data(), 8)))], Constant(3), callbacks=look)
+    chain.stepper.draws = DrawStore(tmp_path)
+    chain.run()
+    assert found == [True] * 3
+    assert not is_locked(tmp_path / "chains" / "0000.lock")

@@ -53,7 +53,7 @@ def assert_same_runs(one: Path, other: Path) -> None:
         torch.load(path / "checkpoints" / "0000.pt", weights_only=True) for path in (one, other)
     ]
     assert states[0]["taken"] == states[1]["taken"]
-    for part in ("model", "sampler", "random", "batches"):
+    for part in ("model", "sampler", "sources"):
         assert _flat(states[0][part]) == _flat(states[1][part]), part
 
 
@@ -254,8 +254,18 @@ def test_another_model_is_refused_by_name(tmp_path):
 
 
 def test_a_chain_that_has_begun_is_not_begun_again(whole):
-    with pytest.raises(ValueError, match=r"chain 0 has begun already: run\(resume=True\)"):
+    with pytest.raises(ValueError, match=r"chain 0 has begun already in .*: run\(resume=True\)"):
         make_chain(whole).run()
+
+
+def test_draws_of_another_run_are_not_mixed_with_those_of_a_resumed_one(tmp_path):
+    """Draws without a checkpoint are those of a hand-written loop, or of another folder."""
+    store = DrawStore(tmp_path)
+    store.append(make_chain("", draws=MemoryDraws()).model, step=3)
+    store.close()
+    with pytest.raises(ValueError, match=r"chain 0 has draws already in .* from a checkpoint"):
+        make_chain(tmp_path).run(resume=True)
+    assert len(DrawStore(tmp_path)) == 1
 
 
 def test_resume_without_checkpoints_is_refused(tmp_path):

@@ -371,5 +371,5 @@ def test_replicas_stay_equal_and_only_the_first_writes(tmp_path):
     for rank in range(2):
         assert "have different seeds" in (tmp_path / f"seeds-{rank}.txt").read_text()
         assert "sampler=DistributedSampler" in (tmp_path / f"same-{rank}.txt").read_text()
-        assert "chain 0 has begun already" in (tmp_path / f"whole-{rank}.txt").read_text()
+        assert "chain 0 has draws already" in (tmp_path / f"whole-{rank}.txt").read_text()
     assert len(DrawStore(tmp_path / "whole")) == 12

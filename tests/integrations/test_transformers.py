@@ -137,7 +137,7 @@ def test_draws_that_are_gone_are_named(tmp_path):
 def test_a_chain_is_not_begun_twice(tmp_path):
     store = DrawStore(tmp_path / "draws")
     trained(tmp_path, llama(), sentences(), draws=store)
-    with pytest.raises(ValueError, match=r"chain 0 has begun already: train\(resume_from"):
+    with pytest.raises(ValueError, match=r"chain 0 has draws already.*: train\(resume_from"):
         trained(tmp_path, llama(), sentences(), draws=DrawStore(tmp_path / "draws"))
     model = llama()
     parts = trainer_parts(model, sentences(), SCHEDULE, MemoryDraws(), **OPTIONS)

@@ -1,5 +1,6 @@
 """The stepper in a hand-written loop: what it keeps, how it resumes, and what it rejects."""
 
+import copy
 import math
 from typing import Any
 
@@ -130,6 +131,84 @@ def test_a_loop_with_batches_of_its_own_resumes_bit_for_bit():
     assert same_draws(whole.draws, resumed.draws)
 
 
+def test_a_failed_start_does_not_forget_the_position_in_the_data():
+    state = loop(first := make_stepper(), make_loader(), stop_at=9)
+    whole = make_stepper()
+    loop(whole, make_loader())
+    resumed = make_stepper(first.draws)
+    resumed.load_state_dict(state)
+    with pytest.raises(SettingsMismatchError):
+        next(resumed.batches([0, 1]))
+    loop(resumed, make_loader())
+    assert same_draws(whole.draws, resumed.draws)
+
+
+def test_a_state_saved_before_the_first_batch_of_a_resumed_loop_is_whole():
+    state = loop(first := make_stepper(), make_loader(), stop_at=9)
+    whole = make_stepper()
+    loop(whole, make_loader())
+    between = make_stepper()
+    between.load_state_dict(state)
+    resumed = make_stepper(first.draws)
+    resumed.load_state_dict(between.state_dict())
+    loop(resumed, make_loader())
+    assert same_draws(whole.draws, resumed.draws)
+
+
+def test_a_state_of_the_start_resumes_a_chain_that_has_draws(tmp_path):
+    stepper = make_stepper(DrawStore(tmp_path))
+    start = copy.deepcopy(stepper.state_dict())
+    loop(stepper, make_loader())
+    again = make_stepper(DrawStore(tmp_path))
+    again.load_state_dict(start)
+    loop(again, make_loader())  # the same draws again change nothing
+    assert len(again.draws) == 6
+
+
+def test_a_loop_that_is_left_and_entered_again_goes_through_all_data():
+    inputs = torch.arange(32.0)[:, None].expand(32, 4)
+    loader = DataLoader(TensorDataset(inputs, torch.zeros(32).long()), 8)
+    stepper, seen = make_stepper(), []
+    while not stepper.done:
+        for number, (batch, _) in enumerate(stepper.batches(loader)):
+            seen += batch[:, 0].tolist()
+            for param in stepper.trained:
+                param.grad = torch.zeros_like(param)
+            stepper.step()
+            if number == 1:
+                break
+    assert set(seen) == set(range(32))
+
+
+def test_a_draw_whose_keeping_was_interrupted_is_kept_at_the_next_step(tmp_path, monkeypatch):
+    store = DrawStore(tmp_path)
+    stepper = make_stepper(store, EVERY_STEP)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "append", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            finish_with(stepper)
+    finish_with(stepper)
+    assert [draw.step for draw in store] == [0, 1, 2, 3]
+
+
+def interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_a_state_without_settings_is_rejected_in_a_sentence():
+    with pytest.raises(SettingsMismatchError, match=r"no settings: it was made by csgmcmc 0\.1"):
+        make_stepper().load_position({"taken": 3})
+
+
+def test_a_stepper_that_ends_leaves_the_locks_of_others(tmp_path):
+    store = DrawStore(tmp_path)
+    store.lock_chain(1)
+    finish_with(make_stepper(store, EVERY_STEP))
+    assert not is_locked(tmp_path / LOCK)
+    assert is_locked(tmp_path / "chains/0001.lock")
+    store.close()
+
+
 def test_step_sets_lr_and_temperature_and_returns_the_tick():
     stepper = make_stepper()
     seen = []
@@ -198,6 +277,27 @@ def test_the_generators_of_a_loader_are_saved_once():
     assert stepper.generators == [generator]
 
 
+def test_a_loss_summed_over_the_chains_of_a_stack_names_them_all():
+    model = stack(lambda: nn.Linear(2, 2), chains=2)
+    stepper = Stepper(model, SGHMC(model.parameters(), lr=0.1, num_data=30), EVERY_STEP)
+    with pytest.raises(DivergedError) as caught:
+        stepper.step(torch.tensor(math.nan))
+    assert caught.value.chain_ids == [0, 1]
+
+
+def test_weights_that_are_unfrozen_later_are_checked():
+    first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    first.requires_grad_(False)
+    model = nn.Sequential(first, second)
+    stepper = Stepper(model, SGHMC(model.parameters(), lr=0.1, num_data=3), EVERY_STEP)
+    first.requires_grad_()
+    with torch.no_grad():
+        first.weight.fill_(math.nan)
+    with pytest.raises(DivergedError, match="a weight is not finite"):
+        finish_with(stepper)
+    assert not len(stepper.draws)
+
+
 def test_weights_that_are_not_finite_are_found_between_draws():
     stepper = make_stepper(schedule=Constant(1000, every=1000))
     with torch.no_grad():
@@ -224,7 +324,7 @@ def test_the_diverged_chains_of_a_stack_are_named():
 def test_a_chain_that_has_begun_needs_its_checkpoint(tmp_path):
     finish_with(make_stepper(DrawStore(tmp_path)))
     again = make_stepper(DrawStore(tmp_path))
-    with pytest.raises(ValueError, match=r"chain 0 has begun already: stepper\.load_state_dict"):
+    with pytest.raises(ValueError, match=r"has draws already in .*: stepper\.load_state_dict"):
         again.step()
     assert not is_locked(tmp_path / LOCK)
     finish_with(make_stepper(DrawStore(tmp_path), sampler_options={"chain_id": 1}))

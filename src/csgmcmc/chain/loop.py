@@ -113,6 +113,7 @@ class Chain:
                 "autocast": str(autocast),
             },
             words=WORDS,
+            close_at_end=False,
         )
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
         self.stepper.batches_per_step = accumulate * layout.replicas / dealt
@@ -180,9 +181,11 @@ class Chain:
             self._watch = Watch(self.stepper, clip=self.clip, warns=self.layout.writes)
         try:
             self.stepper.lock()
-            if not (resume and self._restore()):
-                self._check_no_checkpoint(resume)
-            self.stepper.begin(allow_existing=resume)
+            if resume:
+                self._restore()
+            else:
+                self._check_new()
+            self.stepper.begin()
             if self.stepper.taken == 0:
                 self._save()
             self._run()
@@ -206,8 +209,6 @@ class Chain:
             with display:
                 while not self.stepper.done:
                     info = self._step()
-                    if self._watch is not None:
-                        self._watch.look(info.tick, info.loss)
                     tick, taken = info.tick, self.stepper.taken
                     kept += tick.collect
                     display.update(tick, info.lr, info.temperature, info.loss, kept)
@@ -232,6 +233,8 @@ class Chain:
         group = self.sampler.param_groups[0]
         lr, temperature = float(group["lr"]), float(group.get("temperature", 0.0))
         info = StepInfo(self, tick, loss, lr, temperature)
+        if self._watch is not None:  # while the gradients are there
+            self._watch.look(tick, loss)
         for call in self._callbacks:
             call(info)
         if self._callbacks:  # which may have evaluated the model
@@ -284,15 +287,18 @@ class Chain:
 
     # Checkpoints
 
-    def _check_no_checkpoint(self, resume: bool) -> None:
-        if not resume and self._checkpoints is not None and self._checkpoints.exist():
+    def _check_new(self) -> None:
+        """Raise a `ValueError` if the chain has begun, here or in an earlier process."""
+        saved = self._checkpoints is not None and self._checkpoints.exist()
+        if saved or self.stepper.taken:
+            where = f" in {self._folder}" if saved else ""
             raise ValueError(
-                f"chain {self.chain_id} has begun already: {WORDS.resume} resumes it, another "
-                "chain_id or store begins a new one"
+                f"chain {self.chain_id} has begun already{where}: {WORDS.resume} resumes it; "
+                "another chain_id or an empty store begins a new one"
             )
 
-    def _restore(self) -> bool:
-        """Load the last checkpoint that all replicas have; whether there is one."""
+    def _restore(self) -> None:
+        """Load the last checkpoint that all replicas have, if there is one."""
         if self._checkpoints is None:
             raise ValueError(
                 "resume needs checkpoints: keep the draws in a DrawStore, or give checkpoint_dir="
@@ -300,12 +306,11 @@ class Chain:
         states = {state["taken"]: state for state in self._checkpoints.load_all()}
         step = self.layout.agreed(set(states))
         if step is None:
-            return False
+            return
         self.stepper.load_state_dict(states[step])
         self.stepper.last_checkpoint = self._checkpoints.newest
         if self._watch is not None and states[step]["watch"] is not None:
             self._watch.load_state_dict(states[step]["watch"])
-        return True
 
     def _save(self) -> None:
         """Save what this process holds: each replica has checkpoints of its own."""

@@ -105,7 +105,9 @@ def _check_sampling(
         return Verdict(None, "needs the loss and the training data too: loss= and data="), {}
     try:
         parameters = parameter_reports(
-            run.model, run.draws, run.stepper, run.loss, run.data, autocast=run.autocast
+            *(run.model, run.draws, run.stepper, run.loss, run.data),
+            autocast=run.autocast,
+            generators=getattr(run.stepper, "generators", ()),
         )
     except ValueError as error:
         return Verdict(None, str(error)), {}

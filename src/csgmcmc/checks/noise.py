@@ -30,7 +30,7 @@ def noise_advice(ratio: float, temperature: float) -> str:
         )
     return (
         f"minibatch noise heats the chain to a temperature of up to {heated:.2g}; raise the batch "
-        "size, lower lr, or give gradient_variance="
+        "size, lower lr, or give SGHMC gradient_variance="
     )
 
 

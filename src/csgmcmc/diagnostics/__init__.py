@@ -18,12 +18,6 @@ from csgmcmc.diagnostics.detection import (
     fpr_at,
     risk_coverage,
 )
-from csgmcmc.diagnostics.distances import (
-    kernel_stein_discrepancy,
-    wasserstein_assignment,
-    wasserstein_gaussian,
-    wasserstein_sliced,
-)
 from csgmcmc.diagnostics.ess import (
     cycles_as_chains,
     effective_sample_size,
@@ -75,7 +69,6 @@ __all__ = [
     "fpr_at",
     "gradient_variance",
     "in_mode_mass",
-    "kernel_stein_discrepancy",
     "kinetic_temperature",
     "kl_divergence",
     "mcse",
@@ -92,8 +85,5 @@ __all__ = [
     "risk_coverage",
     "temperature_of_products",
     "top_k_accuracy",
-    "wasserstein_assignment",
-    "wasserstein_gaussian",
-    "wasserstein_sliced",
     "within_and_between",
 ]

@@ -256,14 +256,11 @@ class DrawStore(Draws):
                 self._lock(chain_id)
             yield
         finally:
-            self._unlock(new)
+            self.close(new)
 
-    def close(self) -> None:
-        """Release all locks; the next append takes its lock again."""
-        self._unlock(list(self._locks))
-
-    def _unlock(self, chain_ids: Collection[int]) -> None:
-        for chain_id in self._locks.keys() & set(chain_ids):
+    def close(self, chain_ids: Collection[int] | None = None) -> None:
+        """Release the locks of some chains, by default of all; the next append takes them again."""
+        for chain_id in list(self._locks if chain_ids is None else self._locks.keys() & chain_ids):
             self._locks.pop(chain_id).release()
 
     def _create(self) -> None:

@@ -82,6 +82,8 @@ class AcceleratedRun:
             words=WORDS,
             hold_lock=False,
         )
+        batches = accelerator.gradient_accumulation_steps * accelerator.num_processes
+        self.stepper.batches_per_step = float(batches)
         self.seen = 0
         """How many batches this process has seen."""
         self._waiting = 0  # batches since the last step
@@ -128,7 +130,7 @@ class AcceleratedRun:
         if not self.accelerator.sync_gradients:
             return None
         divided_by = self.accelerator.gradient_accumulation_steps
-        rescale_short_accumulation(self.stepper.trained, self._waiting, divided_by)
+        rescale_short_accumulation(self.stepper.sampled(), self._waiting, divided_by)
         self._waiting = 0
         self.sampler.step()
         self.sampler.zero_grad()

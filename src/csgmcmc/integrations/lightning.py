@@ -88,7 +88,10 @@ class SamplingCallback(Callback):
             chain_id=self.chain_id,
             layout=ProcessLayout(replica_id=trainer.global_rank, replicas=trainer.world_size),
             words=WORDS,
+            close_at_end=False,
         )
+        accumulated = trainer.accumulate_grad_batches
+        self.stepper.batches_per_step = float(accumulated * trainer.world_size)
         checks.check_kept(self.draws, self._process)
         self._batches, self._random = 0, None
         if self._loaded:
@@ -108,9 +111,10 @@ class SamplingCallback(Callback):
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         self._batches += 1
+        self._running.prepare()  # for groups that were added meanwhile, too
 
     def on_before_optimizer_step(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        params, divided_by = self._running.trained, trainer.accumulate_grad_batches
+        params, divided_by = self._running.sampled(), trainer.accumulate_grad_batches
         rescale_short_accumulation(params, self._batches, divided_by)
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:

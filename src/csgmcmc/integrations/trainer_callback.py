@@ -102,6 +102,8 @@ class SamplingCallback(TrainerCallback):
             )
         checks.check_run(args, state, stepper)
         stepper.layout = ProcessLayout(replica_id=args.process_index, replicas=args.world_size)
+        batches = args.gradient_accumulation_steps * args.world_size
+        stepper.batches_per_step = float(batches)
         stepper.begin()
         shared = args.world_size if args.average_tokens_across_devices else 1
         self._stop_looking()

@@ -40,8 +40,12 @@ def describe_sampler(sampler: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def describe_tensors(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Shape and dtype by name."""
-    return {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors.items()}
+    """Shape and dtype by name; what a module has besides tensors is left out."""
+    return {
+        name: f"{tuple(value.shape)} {value.dtype}"
+        for name, value in tensors.items()
+        if isinstance(value, Tensor)
+    }
 
 
 def _named(prior: Any) -> str:

@@ -23,9 +23,9 @@ from csgmcmc.arguments import check_count
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
-from csgmcmc.errors import DivergedError, DrawConflictError
-from csgmcmc.loaders import describe_loader
-from csgmcmc.randomness import Generator, check_generators, random_state, restore_random_state
+from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchError
+from csgmcmc.randomness import Generator
+from csgmcmc.samplers import Noise
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.shards import local_shard
 from csgmcmc.stacked import Stack
@@ -39,6 +39,7 @@ from csgmcmc.stepper.inputs import (
     warn_of_narrow_weights,
 )
 from csgmcmc.stepper.resumable_batches import ResumableBatches
+from csgmcmc.stepper.sources import Sources
 
 WEIGHT_CHECKS = 100  # how often in a run the weights are checked, besides at every draw
 
@@ -62,6 +63,7 @@ class Stepper:
         words: what the loop calls things, for messages.
         hold_lock: keep the lock between draws. For loops that cannot say when they end, False
             locks the chain for each draw alone.
+        close_at_end: release the lock after the last step. False for loops that call `close`.
     """
 
     def __init__(
@@ -77,37 +79,31 @@ class Stepper:
         settings: Mapping[str, Any] | None = None,
         words: LoopWords | None = None,
         hold_lock: bool = True,
+        close_at_end: bool = True,
     ) -> None:
         if not isinstance(sampler, torch.optim.Optimizer):
             raise ValueError(f"sampler must be a sampler or a torch optimizer, got {sampler!r}")
         check_schedule(schedule)
         draws = MemoryDraws() if draws is None else draws
         check_draws(draws)
-        check_generators(generators)
         self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
         self.layout = ProcessLayout() if layout is None else layout
-        self._own_generators = list(generators)
-        self.generators = self._own_generators
-        """Generators whose state is saved, those of the loader included."""
+        self._sources = Sources(generators)
         self.words = words or LoopWords()
         self.trained = trained_parameters(model, sampler)
-        """The parameters of the model that are sampled."""
         self.taken = 0
         """How many steps the sampler has taken: the number of the next one."""
-        self.resumed = False
-        """Whether a checkpoint was loaded."""
+        self.resumed = False  # whether a checkpoint was loaded
         self.batches_per_step = 1.0
         """How many batches of the loader the gradient of one step is the mean of."""
         self.last_checkpoint: Path | None = None
         """A checkpoint to name when the chain diverges."""
         self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
         self._check_chain_id(chain_id)
-        self._hold_lock = hold_lock
-        self.begun = False
-        """Whether `begin` was called."""
+        self._hold_lock, self._close_at_end = hold_lock, close_at_end
+        self.begun = False  # whether `begin` was called
         self._weights_every = max(1, schedule.steps // WEIGHT_CHECKS)
-        self._batches: ResumableBatches | None = None
-        self._loaded_batches: dict[str, Any] | None = None
+        self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._ahead: set[int] = set()  # steps of draws made after the checkpoint was
         self._forked = False  # whether one of them differs from what the resumed run finds
         for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
@@ -137,6 +133,11 @@ class Stepper:
         return range(self.chain_id, self.chain_id + count)
 
     @property
+    def generators(self) -> list[Generator]:
+        """Generators whose state is saved, those of the loader included."""
+        return self._sources.generators
+
+    @property
     def done(self) -> bool:
         """Whether all steps of the schedule have been taken."""
         return self.taken >= self.schedule.steps
@@ -156,14 +157,7 @@ class Stepper:
 
     def attach(self, loader: Iterable[Any]) -> ResumableBatches:
         """Make the position in `loader` part of `state_dict`; returns its endless batches."""
-        self._batches = ResumableBatches(loader, self._own_generators)
-        self.generators = self._batches.generators
-        loaded, self._loaded_batches = self._loaded_batches, None
-        if loaded is not None:
-            self._check_sources(loaded["random"], loaded)
-            self._batches.load_state_dict(loaded["position"])
-            restore_random_state(loaded["random"], self.generators)
-        return self._batches
+        return self._sources.attach(loader)
 
     def step(self, loss: Tensor | float | None = None) -> Tick:
         """Take the step whose gradients have been computed; returns its tick.
@@ -172,18 +166,23 @@ class Stepper:
         `loss`, where given, is checked first: `DivergedError` if it is not finite. The weights are
         checked at every draw and, without a loss, now and then.
         """
-        if not self.begun:
-            self.begin()
         if self.done:
             raise ValueError(
                 f"all {self.schedule.steps} steps of the schedule have been taken: loop over "
                 "stepper.batches(loader), or until stepper.done"
             )
+        if not self.begun:
+            self.begin()
+        self._keep_due()
         tick = self.schedule.apply(self.sampler, self.taken)
         if loss is not None:
             self.check_loss(loss, tick)
         self.sampler.step()
         return self._record(tick, loss_checked=loss is not None)
+
+    def sampled(self) -> list[Tensor]:
+        """The parameters that the sampler holds now."""
+        return [param for group in self.sampler.param_groups for param in group["params"]]
 
     # For loops that step the sampler themselves
 
@@ -194,15 +193,17 @@ class Stepper:
 
     def record(self) -> Tick:
         """Count the step that the loop has just taken, and keep its draw if it is due."""
+        self._keep_due()
         return self._record(self.schedule(self.taken), loss_checked=False)
 
     def _record(self, tick: Tick, *, loss_checked: bool) -> Tick:
         self.taken = tick.step + 1
         if tick.collect:
-            self._keep(tick)
+            self._due = tick
+            self._keep_due()
         elif not loss_checked and self.taken % self._weights_every == 0:
             self.check_weights(tick)
-        if self.done:
+        if self.done and self._close_at_end:
             self.close()
         return tick
 
@@ -216,14 +217,16 @@ class Stepper:
     def check_weights(self, tick: Tick | None = None) -> None:
         """Raise `DivergedError` if a weight is not finite after `tick`, by default the last."""
         tick = tick or self.schedule(max(self.taken - 1, 0))
-        for param in self.trained:
+        for param in self.sampled():
             self._check_finite("a weight", local_shard(param.detach()), tick)
 
     def _check_finite(self, what: str, values: Tensor, tick: Tick) -> None:
         # A sum costs one pass; only a suspicious one is looked at more closely.
         if math.isfinite(values.sum().item()):
             return
-        finite = values.isfinite().reshape(len(self.chain_ids), -1).all(1)
+        chains = len(self.chain_ids)
+        by_chain = values.reshape(chains, -1) if values.ndim else values.expand(chains, 1)
+        finite = by_chain.isfinite().all(1)
         diverged = [self.chain_ids[index] for index in (~finite).nonzero().flatten().tolist()]
         if diverged:
             lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
@@ -233,24 +236,21 @@ class Stepper:
 
     # Begin and end
 
-    def begin(self, *, allow_existing: bool = False) -> None:
+    def begin(self) -> None:
         """Lock the chain, and check that this is its start or resumes it.
 
         `step` calls this the first time. Loops that step the sampler themselves call it before
         their first step, in every process, and after a checkpoint has been loaded.
-
-        Args:
-            allow_existing: start a chain that has draws already, and must repeat them exactly.
         """
         try:
-            self._check_start(allow_existing)
+            self._check_start()
         except BaseException:
             self.close()
             raise
         self.begun = True
         self.prepare()
 
-    def _check_start(self, allow_existing: bool) -> None:
+    def _check_start(self) -> None:
         identity = (getattr(self._noise, "seed", None), self.chain_id)
         if len(set(self.layout.gather(identity))) > 1:
             raise ValueError(
@@ -262,11 +262,12 @@ class Stepper:
         steps: set[int] = set()
         if self.layout.writes:
             steps = {draw.step for one in self.chain_ids for draw in self.draws.of_chain(one)}
-        begun = self.taken == 0 and bool(steps) and not allow_existing
+        begun = bool(steps) and not (self.resumed or self.taken)
         if any(self.layout.gather(begun)):
+            where = f" in {self.draws.path}" if isinstance(self.draws, DrawStore) else ""
             raise ValueError(
-                f"chain {self.chain_id} has begun already: {self.words.resume} resumes it, another "
-                "chain_id or store begins a new one"
+                f"chain {self.chain_id} has draws already{where}: {self.words.resume} resumes it "
+                "from a checkpoint; another chain_id or an empty store begins a new one"
             )
         self._ahead, self._forked = {step for step in steps if step >= self.taken}, False
         if self.layout.writes:
@@ -284,7 +285,7 @@ class Stepper:
     def close(self) -> None:
         """Release the lock on the store; the next draw takes it again."""
         if isinstance(self.draws, DrawStore):
-            self.draws.close()
+            self.draws.close(self.chain_ids)
 
     def _warn_of_lost_draws(self, found: int) -> None:
         wanted = sum(self.schedule(step).collect for step in range(self.taken))
@@ -295,12 +296,19 @@ class Stepper:
                 stacklevel=4,
             )
 
-    def _keep(self, tick: Tick) -> None:
-        """Store the weights as the draw of `tick`. All processes call this: shards are gathered."""
+    def _keep_due(self) -> None:
+        """Store the weights as the draw that is due. All processes call this: shards are gathered.
+
+        Where that was interrupted, the weights are still those of the draw until the next step.
+        """
+        tick = self._due
+        if tick is None:
+            return
         self.check_weights(tick)
         model = self.model
         kept = model.chain_tensors() if isinstance(model, Stack) else [tensors_of(model)]
         if not self.layout.writes:
+            self._due = None
             return
         self.lock()
         try:
@@ -322,6 +330,7 @@ class Stepper:
         finally:
             if not self._hold_lock:
                 self.close()
+        self._due = None
 
     # Resume
 
@@ -331,35 +340,25 @@ class Stepper:
         Tensors and plain values, safe for `torch.load(weights_only=True)`. Of a sharded model it
         holds the shards of this process.
         """
+        self._keep_due()
         state = {
             **self.position(),
             "model": all_tensors(self.model),
             "sampler": self.sampler.state_dict(),
-            "batches": None,
-            "random": random_state(self.generators),
+            "sources": self._sources.state_dict(),
         }
-        if self._batches is not None:
-            data = describe_loader(self._batches.loader)
-            state["batches"] = {"data": data, "position": self._batches.state_dict()}
         return pytree.tree_map_only(Tensor, lambda x: local_shard(x.detach()), state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state`; `SettingsMismatchError` if the settings differ."""
-        check_same(state["settings"], self.settings)
-        batches = state["batches"] and {**state["batches"], "random": state["random"]}
-        if self._batches is not None or not batches:
-            self._check_sources(state["random"], batches)
+        self._check_settings(state)
+        self._sources.check(state["sources"])
         with torch.no_grad():
             for name, value in all_tensors(self.model).items():
                 local_shard(value).copy_(state["model"][name])
         self.sampler.load_state_dict(state["sampler"])
         self.load_position(state)
-        if batches and self._batches is None:
-            self._loaded_batches = batches  # until the loader is attached
-            return
-        if batches and self._batches is not None:
-            self._batches.load_state_dict(batches["position"])
-        restore_random_state(state["random"], self.generators)
+        self._sources.load_state_dict(state["sources"])
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
@@ -367,19 +366,22 @@ class Stepper:
 
     def load_position(self, state: dict[str, Any]) -> None:
         """Continue from `position()`; model and sampler are loaded already."""
-        check_same(state["settings"], self.settings)
+        self._check_settings(state)
         self.taken, self.resumed = int(state["taken"]), True
+        self.begun, self._due = False, None
         self.prepare()
 
-    def _check_sources(self, random: dict[str, Any], batches: dict[str, Any] | None) -> None:
-        """Compare generators and loader with those of a checkpoint."""
-        if batches and self._batches is not None:
-            check_same(batches["data"], describe_loader(self._batches.loader), "data")
-        check_same(len(random["generators"]), len(self.generators), "generators")
+    def _check_settings(self, state: dict[str, Any]) -> None:
+        if "settings" not in state:
+            raise SettingsMismatchError(
+                "the checkpoint has no settings: it was made by csgmcmc 0.1 or by another program"
+            )
+        check_same(state["settings"], self.settings)
 
     @property
     def _noise(self) -> Any:
-        return getattr(self.sampler, "noise", None)
+        noise = getattr(self.sampler, "noise", None)
+        return noise if isinstance(noise, Noise) else None
 
     def _check_chain_id(self, chain_id: int | None) -> None:
         if chain_id not in (None, self.chain_id):

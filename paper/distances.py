@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from csgmcmc.arguments import check_count, check_number
+from paper.arguments import check_count
 
 _BLOCK_ENTRIES = 1 << 20  # of the pairwise matrix at once: 8 MB for each temporary of that shape
 
@@ -87,8 +87,10 @@ def kernel_stein_discrepancy(
         raise ValueError(
             f"points and scores must have one shape (n, d), got {x.shape} and {s.shape}"
         )
-    check_number("c", c, above=0)
-    check_number("beta", beta, above=-1, below=0)
+    if not c > 0:
+        raise ValueError(f"c must be above 0, got {c!r}")
+    if not -1 < beta < 0:
+        raise ValueError(f"beta must be above -1 and below 0, got {beta!r}")
     x = x - x.mean(axis=0)  # the sum does not change, and less of it cancels
     own = (x * s).sum(axis=1)
     n, rows = len(x), max(_BLOCK_ENTRIES // len(x), 1)

@@ -3,8 +3,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from csgmcmc.diagnostics import distances
-from csgmcmc.diagnostics.distances import (
+from paper import distances
+from paper.distances import (
     kernel_stein_discrepancy,
     wasserstein_assignment,
     wasserstein_gaussian,
