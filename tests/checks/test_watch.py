@@ -60,6 +60,43 @@ def warned(chain: Chain) -> list[str]:
 # The noise
 
 
+def test_a_callback_that_clears_the_gradients_does_not_silence_it():
+    quiet = make_chain(temperature=1e-5)
+    cleared = make_chain(temperature=1e-5, callbacks=lambda info: info.chain.sampler.zero_grad())
+    assert len(warned(cleared)) == len(warned(quiet)) == 1
+
+
+def test_a_check_in_a_callback_leaves_the_chains_generators_alone():
+    def last_weight(checks: bool) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(1)
+
+        class Jittered(torch.utils.data.Dataset):
+            def __len__(self):
+                return 400
+
+            def __getitem__(self, index):
+                inputs, target = noisy_data()[index]
+                return inputs + torch.randn(6, generator=generator), target
+
+        def look(info):
+            if checks and info.tick.step == STEPS - 2:
+                run = {"stepper": chain.stepper, "loss": chain.loss, "data": chain.data}
+                held_out = DataLoader(noisy_data(), 100)
+                Posterior(chain.model, chain.draws).check(held_out, **run)
+
+        torch.manual_seed(0)
+        model = nn.Linear(6, 3)
+        loader = DataLoader(Jittered(), 40)
+        sampler = SGLD(model.parameters(), 0.1, num_data=400, seed=0)
+        schedule = Constant(STEPS, draws=4)
+        options = {"generators": [generator], "callbacks": look, "watch": False}
+        chain = Chain(model, cross_entropy, loader, sampler, schedule, progress=False, **options)
+        chain.run()
+        return model.weight.detach()
+
+    assert torch.equal(last_weight(checks=True), last_weight(checks=False))
+
+
 @pytest.mark.parametrize(("sampler", "lr"), [(SGHMC, 0.1), (SGLD, 0.1), (PSGLD, 0.01)])
 def test_dominant_minibatch_noise_is_warned_of_once_with_the_ratio_of_the_check(sampler, lr):
     chain = make_chain(sampler, lr=lr, temperature=1e-5)

@@ -87,6 +87,7 @@ def test_draws_are_those_of_a_chain(accumulate):
     assert ticks[0] is None or accumulate == 1
     accelerator, run, _ = parts
     assert run.done
+    assert run.stepper.batches_per_step == accumulate
     assert not accelerator.gradient_state.in_dataloader
 
 

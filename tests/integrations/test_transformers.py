@@ -63,7 +63,10 @@ def test_draws_are_those_of_a_chain(tmp_path):
 
 @pytest.mark.parametrize("make", [gpt2, llama])
 def test_accumulated_gradients_are_means_over_tokens(tmp_path, make):
-    draws = trained(tmp_path, make(), sentences(), gradient_accumulation_steps=2)
+    model, data, draws = make(), sentences(), MemoryDraws()
+    parts = trainer_parts(model, data, SCHEDULE, draws, **OPTIONS)
+    trained(tmp_path, model, data, parts=parts, gradient_accumulation_steps=2)
+    assert parts["callbacks"][0].stepper.batches_per_step == 2
     # Batches of unequal numbers of tokens: only a mean over tokens equals that of the whole batch.
     assert_same_draws(draws, chained(make(), sentences(), batch_size=4))
 

@@ -73,9 +73,7 @@ class ResumableBatches:
 
     def state_dict(self) -> dict[str, Any]:
         """The position; load it with the random state of the same moment set afterwards."""
-        # The loader's state is that of its newest iterator, which may be somebody else's.
-        own = getattr(self.loader, "_iterator", self._iterator) is self._iterator
-        skips_itself = self._iterator is not None and own and _skips_itself(self.loader)
+        skips_itself = self._iterator is not None and _skips_itself(self.loader)
         return {
             "epoch": self._epoch,
             "taken": self._taken if self._iterator is not None else None,
