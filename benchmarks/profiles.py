@@ -102,7 +102,7 @@ def mixture_of_40() -> Parts:
     return {
         "5000 steps": whole,
         "the schedule's table": schedule.table,
-        "noise": lambda: noise.like([torch.empty(5000, 40, 2)]),
+        "noise": lambda: noise.ahead(points, 5000),
         "5000 calls of a product of 40x25 and 25x2": all_products,
     }
 

@@ -1,10 +1,9 @@
 """Chains on a density with a known gradient, without autograd and many steps a call.
 
 The steps are those of `Chain`; what is left out is all that a chain of a network needs: callbacks,
-checkpoints, logs, and a look at every loss. The noise is drawn for many steps at once: it has the
-same distribution, and is the same to the bit where the numbers of a step are a multiple of 16,
-and few enough for one stream. With `compile` a block of steps is one kernel, which pays where the
-points fit into the cache.
+checkpoints, logs, and a look at every loss. The noise is that of the sampler, to the bit, drawn for
+many steps at once. With `compile` a block of steps is one kernel, which pays where the points fit
+into the cache.
 """
 
 import math
@@ -19,7 +18,7 @@ from csgmcmc.schedules import Schedule, options_at
 from csgmcmc.targets import LogisticRegression, Target
 from paper.arguments import check_count
 
-ONE_STREAM = 1 << 16  # numbers that the samplers draw from one stream of their noise
+MOST_NUMBERS = 1 << 16  # of noise that is drawn at once, if that is more than a block
 BLOCK = 32  # steps a call: more of them gain little, and take minutes to compile
 LOOK_EVERY = 32 * BLOCK  # steps after which to look whether all points are finite
 
@@ -155,18 +154,17 @@ def _plan(
 
 
 def _steps_of_noise_at_once(points: Tensor) -> int:
-    """As many blocks as one stream fills, so that the noise is that of one step after another."""
-    blocks = (2 * ONE_STREAM - 1) // (BLOCK * points.numel())
+    blocks = MOST_NUMBERS // (BLOCK * points.numel())
     return BLOCK * min(max(blocks, 1), LOOK_EVERY // BLOCK)
 
 
 def _noise(sampler: SGLD | SGHMC, points: Tensor, hot: np.ndarray) -> Tensor:
-    """Noise of each step, drawn at once; at temperature 0 none is drawn, as in `Chain`."""
-    noise = points.new_zeros(len(hot), *points.shape)
-    count = int(hot.sum())
-    if count:
-        (drawn,) = sampler.noise.like([points.new_empty(count, *points.shape)])
-        if count == len(hot):
-            return drawn
-        noise[torch.as_tensor(hot)] = drawn
+    """The noise of each step; zeros for steps at temperature 0, which draw none."""
+    steps = len(hot)
+    if hot.any():
+        noise = sampler.noise.ahead(points, steps)
+        noise[torch.as_tensor(~hot)] = 0
+    else:
+        noise = points.new_zeros(steps, *points.shape)
+    sampler.noise.step += steps
     return noise

@@ -33,14 +33,18 @@ def check_number(
     return number
 
 
-def check_count(name: str, value: SupportsIndex | None, *, at_least: int) -> int:
-    """Return `value` as an int of at least `at_least`, or raise a `ValueError`."""
+def check_count(
+    name: str, value: SupportsIndex | None, *, at_least: int, below: int | None = None
+) -> int:
+    """Return `value` as an int inside the bounds, or raise a `ValueError`."""
     try:
         count = operator.index(value)  # pyright: ignore[reportArgumentType]
     except TypeError as error:
         raise ValueError(f"{name} must be a whole number, got {value!r}") from error
     if count < at_least:
         raise ValueError(f"{name} must be at least {at_least}, got {value!r}")
+    if below is not None and count >= below:
+        raise ValueError(f"{name} must be below {below}, got {value!r}")
     return count
 
 

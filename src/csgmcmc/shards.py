@@ -1,7 +1,5 @@
 """Parameters that are sharded over processes (DTensors), and those that are not, in one way."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
 
@@ -18,14 +16,3 @@ def whole_tensor(tensor: Tensor) -> Tensor:
 def is_sharded(model: nn.Module) -> bool:
     """Whether a parameter of `model` is a DTensor."""
     return any(hasattr(param, "placements") for param in model.parameters())
-
-
-def shard_number(tensor: Tensor) -> int:
-    """Which shard of a tensor this process holds, from 1; 0 where all processes hold all of it."""
-    index, sharded = 0, False
-    for dimension, placement in enumerate(getattr(tensor, "placements", ())):
-        if placement.is_shard():
-            mesh: Any = tensor.device_mesh  # pyright: ignore[reportAttributeAccessIssue]
-            index = index * mesh.size(dimension) + mesh.get_local_rank(dimension)
-            sharded = True
-    return index + 1 if sharded else 0

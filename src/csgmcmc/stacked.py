@@ -17,6 +17,13 @@ from torch.utils import _pytree as pytree
 from csgmcmc.arguments import check_count
 
 
+class StackedParameter(nn.Parameter):
+    """A parameter of many chains, along the first dimension. Each chain draws its own noise."""
+
+    def __reduce_ex__(self, _: Any) -> tuple[Any, ...]:  # a parameter's own would forget the class
+        return type(self), (self.data, self.requires_grad)
+
+
 class Stack(nn.Module):
     """Chains of one architecture, stacked. Make it with `stack`.
 
@@ -125,7 +132,7 @@ def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:
                     own = [getattr(model.get_submodule(path), name).detach() for model in models]
                     stacked = torch.stack(own)
                     if kind == "_parameters":
-                        stacked = nn.Parameter(stacked, requires_grad=value.requires_grad)
+                        stacked = StackedParameter(stacked, requires_grad=value.requires_grad)
                     made[id(value)] = stacked
                     originals.append(value)
                 getattr(module, kind)[name] = made[id(value)]

@@ -70,20 +70,26 @@ def test_a_killed_worker_is_started_again_and_goes_on(tmp_path):
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_shards_of_a_tensor_draw_independent_noise(tmp_path):
+def test_a_sharded_chain_draws_the_noise_of_the_whole_one_and_follows_its_path(tmp_path):
+    """The noise bit for bit, the path to rounding: gradients are summed in another order."""
     torchrun("shards", tmp_path, processes=2)
-    store = DrawStore(tmp_path / "store")
-    assert len(store) == 4
-    weight = store[0].tensors()["0.weight"]
-    assert weight.shape == (500, 200)
-    first, second = weight[:250].flatten(), weight[250:].flatten()
-    correlation = float(torch.corrcoef(torch.stack([first, second]))[0, 1])
-    assert abs(correlation) < SIGMAS / len(first) ** 0.5
-    # One step from rest with no gradient is noise of variance 2 * (1 - momentum) * lr / N.
-    expected = 2 * 0.5 * 0.05 / 40
-    assert abs(float(weight.var()) / expected - 1) < SIGMAS * (2 / weight.numel()) ** 0.5
-    shards = [torch.load(tmp_path / f"shard-{replica}.pt") for replica in range(2)]
-    assert torch.equal(torch.cat(shards), store[3].tensors()["0.weight"])
+    for fused in (None, False):
+        model = torchrun_jobs.sharded_network()
+        sampler = torchrun_jobs.run_sharded(model, tmp_path / f"whole-{fused}", fused)
+        shards = [torch.load(tmp_path / f"noise-{fused}-{replica}.pt") for replica in range(2)]
+        whole = sampler.noise.like(list(model.parameters()))
+        assert sampler.noise.step == 12
+        for first, second, both in zip(*shards, whole, strict=True):
+            assert torch.equal(torch.cat([first, second]), both)
+        ours, theirs = (DrawStore(tmp_path / f"{name}-{fused}") for name in ("fused", "whole"))
+        assert len(ours) == len(theirs) == 3
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one.tensors(), other.tensors(), rtol=1e-5, atol=1e-6)
+
+
+def test_noise_of_parameters_that_are_sharded_in_two_dimensions(tmp_path):
+    torchrun("two_dimensions", tmp_path, processes=4)
+    assert len(list(tmp_path.glob("*.txt"))) == 4
 
 
 def test_replicas_without_a_common_seed_are_refused(tmp_path):

@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from csgmcmc import SGHMC, SGLD, Chain, Constant, MemoryDraws, stack
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.errors import DivergedError
-from csgmcmc.samplers.noise import Noise
 from tests.chain.support import Noisy
 from tests.support import SIGMAS
 
@@ -25,35 +24,19 @@ def data(batch_size=8, **options):
     return DataLoader(TensorDataset(noisy.inputs, noisy.labels), batch_size=batch_size, **options)
 
 
-class Replayed(Noise):
-    """Noise of a stack cut into its chains, so that a chain alone can have the same."""
-
-    def __init__(self, chains, which=None):
-        super().__init__(seed=1)
-        self.chains, self.which = chains, which
-
-    def like(self, params, among=None):
-        if self.which is None:
-            return super().like(params)
-        whole = super().like([torch.empty(self.chains, *p.shape, dtype=p.dtype) for p in params])
-        return [piece[self.which] for piece in whole]
-
-
-def run(model, loader, chains=None, which=None, steps=12, draws=3, **options):
-    sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, momentum=0.8)
-    if chains is not None:
-        sampler.noise = Replayed(chains, which)
-    schedule = Constant(steps, draws=draws)
+def run(model, loader, chain_id=0, steps=12, draws=3, **options):
+    settings = {"lr": 0.1, "num_data": 40, "momentum": 0.8, "seed": 1, "chain_id": chain_id}
+    sampler, schedule = SGHMC(model.parameters(), **settings), Constant(steps, draws=draws)
     return Chain(model, cross_entropy, loader, sampler, schedule, progress=False, **options).run()
 
 
 @pytest.mark.parametrize("options", [{}, {"clip": 0.5}, {"accumulate": 2}])
 def test_a_chain_in_a_stack_is_the_chain_alone(options):
-    """Given the same noise and batches: weights, buffers, draws."""
-    stacked = run(stack([network(s) for s in range(3)]), data(), chains=3, **options)
+    """Given the same batches: weights, buffers, draws. It draws the same noise."""
+    stacked = run(stack([network(s) for s in range(3)]), data(), **options)
     assert stacked.chain_ids == [0, 1, 2]
     for which in range(3):
-        alone = run(network(which), data(), chains=3, which=which, **options)
+        alone = run(network(which), data(), chain_id=which, **options)
         pairs = zip(stacked.of_chain(which), alone, strict=True)
         for ours, theirs in pairs:
             assert ours.step == theirs.step
@@ -64,7 +47,6 @@ def test_separate_batches_deal_the_batch_out():
     stacked = run(
         stack([network(s) for s in range(2)], separate_batches=True),
         data(16),
-        chains=2,
         steps=2,
         draws=1,
     )
@@ -74,7 +56,7 @@ def test_separate_batches_deal_the_batch_out():
             (inputs[start : start + 8], labels[start : start + 8])
             for start in (8 * which, 16 + 8 * which)
         ]
-        alone = run(network(which), own, chains=2, which=which, steps=2, draws=1)
+        alone = run(network(which), own, chain_id=which, steps=2, draws=1)
         pairs = zip(stacked.of_chain(which), alone, strict=True)
         for ours, theirs in pairs:
             torch.testing.assert_close(ours.tensors(), theirs.tensors(), rtol=2e-4, atol=2e-5)

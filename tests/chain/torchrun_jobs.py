@@ -5,11 +5,19 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.utils.data import DataLoader
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import (
     SGHMC,
@@ -20,6 +28,7 @@ from csgmcmc import (
     init_distributed,
     shutdown_distributed,
 )
+from csgmcmc.samplers import Noise
 from tests.chain.support import Noisy
 
 
@@ -68,38 +77,66 @@ def restart(out: Path) -> None:
     ).run(resume=True)  # fmt: skip
 
 
-def shards(out: Path) -> None:
-    """A model sharded over two processes: its shards draw apart, and its draws are whole."""
-    here = init_distributed(chains=1)
+def sharded_network() -> nn.Sequential:
+    """Layers whose rows do not divide by two, and one so large that its noise is made in parts."""
     torch.manual_seed(5)
-    model = nn.Sequential(nn.Linear(200, 500, bias=False), nn.Linear(500, 1))
-    with torch.no_grad():
-        for param in model.parameters():
-            param.zero_()
-    start = {name: value.clone() for name, value in model.state_dict().items()}
-    for layer in model:
-        fully_shard(layer, mesh=here.mesh)
-    fully_shard(model, mesh=here.mesh)
-    sampler = SGHMC(model.parameters(), lr=0.05, num_data=40, momentum=0.5, seed=1)
-    batches = [(torch.zeros(4, 200), torch.zeros(4, 1))]
+    return nn.Sequential(
+        nn.Linear(6, 301), nn.Tanh(), nn.Linear(301, 7), nn.Tanh(), nn.Linear(7, 2)
+    )
 
-    def no_gradient(outputs, targets):
-        return ((outputs - targets) * 0).mean()
 
-    def stop(moment) -> None:
-        if moment.tick.step == 2:
+def sharded_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The same for each process: the mean gradient is then that of one process."""
+    data = Noisy()
+    return list(DataLoader(TensorDataset(data.inputs, data.labels), batch_size=10))
+
+
+def run_sharded(model: nn.Module, out: Path, fused: bool | None, layout=None) -> SGHMC:
+    """A chain with noise, stopped and resumed."""
+    options = {"lr": 0.05, "num_data": 40, "momentum": 0.5, "seed": 1, "fused": fused}
+    sampler = SGHMC(model.parameters(), **options)
+
+    def stop(info) -> None:
+        if info.tick.step == 5:
             raise KeyboardInterrupt
 
-    store, schedule = DrawStore(out / "store"), Constant(4, every=1)
-    options = {"layout": here, "progress": False, "checkpoint_every": 2}
+    parts = (model, nn.functional.cross_entropy, sharded_batches(), sampler, Constant(12, every=4))
+    settings = {"layout": layout, "progress": False, "checkpoint_every": 2}
     with suppress(KeyboardInterrupt):
-        Chain(
-            model, no_gradient, batches, sampler, schedule, store, callbacks=stop, **options
-        ).run()
-    Chain(model, no_gradient, batches, sampler, schedule, store, **options).run(resume=True)
-    assert start.keys() == model.state_dict().keys()
-    mine = model.state_dict()["0.weight"].to_local()
-    torch.save(mine, out / f"shard-{here.replica_id}.pt")
+        Chain(*parts, DrawStore(out), callbacks=stop, **settings).run()
+    Chain(*parts, DrawStore(out), **settings).run(resume=True)
+    return sampler
+
+
+def shards(out: Path) -> None:
+    """A model sharded over two processes, by the fused and by the plain update."""
+    here = init_distributed(chains=1)
+    for fused in (None, False):
+        model = sharded_network()
+        for layer in (model[0], model[2], model[4], model):
+            fully_shard(layer, mesh=here.mesh)
+        sampler = run_sharded(model, out / f"fused-{fused}", fused, here)
+        noise = sampler.noise.like(list(model.parameters()))
+        torch.save(noise, out / f"noise-{fused}-{here.replica_id}.pt")
+
+
+def two_dimensions(out: Path) -> None:
+    """Parameters sharded by tensor parallelism and then by FSDP: each knows its own positions."""
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replica", "tensor"))
+    model = nn.Sequential(nn.Linear(6, 16), nn.Linear(16, 5))
+    with torch.no_grad():
+        for param in model.parameters():
+            param.copy_(torch.arange(param.numel()).view(param.shape))
+    whole = Noise(seed=1).like(list(model.parameters()))
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    parallelize_module(model, mesh["tensor"], plan)
+    fully_shard(model, mesh=mesh["replica"])
+    params: list[Any] = list(model.parameters())
+    for mine, param, full in zip(Noise(seed=1).like(params), params, whole, strict=True):
+        positions = param.to_local().long()
+        assert torch.equal(mine, full.flatten()[positions]), param.placements
+    (out / f"{dist.get_rank()}.txt").write_text("the same")
 
 
 def seeds(out: Path) -> None:
@@ -115,6 +152,6 @@ def seeds(out: Path) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    jobs = {"replicas": replicas, "restart": restart, "shards": shards, "seeds": seeds}
-    jobs[sys.argv[1]](Path(sys.argv[2]))
+    jobs = (replicas, restart, shards, two_dimensions, seeds)
+    next(job for job in jobs if job.__name__ == sys.argv[1])(Path(sys.argv[2]))
     shutdown_distributed()

@@ -12,9 +12,8 @@ The contract of all samplers:
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from itertools import islice
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
+from csgmcmc.samplers.fused import FusedTerms, fused_update, why_not_fused
 from csgmcmc.samplers.noise import Noise
 from csgmcmc.samplers.prior import Prior, check_prior, prior_gradient
 from csgmcmc.shards import local_shard
@@ -96,11 +96,14 @@ class Sampler(torch.optim.Optimizer, ABC):
             params: the parameters of the group that have a gradient.
             gradients: for each parameter, the gradient of U / N, prior included. Read only: they
                 may be the parameters' own `grad`.
-            noise: for each parameter, standard normal noise; None at temperature 0. The next step
-                overwrites it.
+            noise: for each parameter, standard normal noise; None at temperature 0.
             states: `states("velocity")` gives for each parameter a tensor that is kept between
                 steps and saved in `state_dict`, zeros at first.
         """
+
+    def fused_terms(self, group: Group, states: "States") -> FusedTerms:
+        """What the fused kernel needs for the update; for samplers that have the option `fused`."""
+        return FusedTerms(noise_std=0.0)
 
     def injected_variance(self, group: Group, param: Tensor) -> Tensor | float | None:
         """Variance of the noise that a step with the options of `group` adds to `param`.
@@ -132,6 +135,8 @@ class Sampler(torch.optim.Optimizer, ABC):
         for option in ("lr", "temperature", "weight_decay", "initial_lr", "initial_temperature"):
             if option in options:
                 check_number(option, options[option], at_least=0)
+        if options.get("fused") not in (None, True, False):
+            raise ValueError(f"fused must be None, True or False, got {options['fused']!r}")
         check_prior(options["prior"])
         if options["prior"] is not None and options["weight_decay"] != 0:
             raise ValueError(
@@ -147,6 +152,10 @@ class Sampler(torch.optim.Optimizer, ABC):
         if any(param.is_complex() for param in group["params"]):
             self.param_groups.pop()
             raise ValueError("params must be real: sample a complex one as its view_as_real")
+        reason = why_not_fused(map(local_shard, group["params"])) if group.get("fused") else None
+        if reason is not None:
+            self.param_groups.pop()
+            raise ValueError(f"fused must be None or False here, got True: {reason}")
         for option, value in group.items():  # plain numbers: a state_dict holds nothing else
             if isinstance(value, (Tensor, np.generic)):
                 group[option] = value.item()
@@ -160,17 +169,37 @@ class Sampler(torch.optim.Optimizer, ABC):
         """Take one step. `closure`, where given, re-evaluates the model and returns the loss."""
         with torch.enable_grad():
             loss = None if closure is None else closure()
-        work = [(group, _with_gradient(group["params"])) for group in self.param_groups]
-        work = [(group, params, list(map(local_shard, params))) for group, params in work if params]
         # Users' code, which may raise, runs before any parameter moves: there are no half steps.
-        gradients = [_gradients(group, params, values) for group, params, values in work]
-        hot = [param for group, params, _ in work if group["temperature"] > 0 for param in params]
-        everything = [param for group in self.param_groups for param in group["params"]]
-        noise = iter(self.noise.like(hot, among=everything))
-        for (group, params, values), gradient in zip(work, gradients, strict=True):
-            group_noise = list(islice(noise, len(params))) if group["temperature"] > 0 else None
-            self.update(group, values, gradient, group_noise, States(self.state, params))
+        for move in list(self._moves()):
+            self._apply(move)
+        self.noise.step += 1
         return loss
+
+    def _moves(self) -> Iterator["_Move"]:
+        """What is to be moved: of each group, the parameters that have a gradient."""
+        first = 0
+        for group in self.param_groups:
+            own = group["params"]
+            ids = [first + i for i, param in enumerate(own) if param.grad is not None]
+            if ids:
+                params = own if len(ids) == len(own) else [own[i - first] for i in ids]
+                values = list(map(local_shard, params))
+                yield _Move(group, ids, params, values, _gradients(group, params, values))
+            first += len(own)
+
+    def _apply(self, move: "_Move") -> None:
+        group, ids, params, values, gradients = move
+        states, decay = States(self.state, params), group["weight_decay"]
+        if group.get("fused", False) is not False:
+            terms = self.fused_terms(group, states)
+            if why_not_fused([*values, *gradients, *terms.velocities]) is None:
+                options = {"lr": group["lr"], "weight_decay": decay}
+                fused_update(self.noise, ids, params, values, gradients, terms, **options)
+                return
+        if decay != 0:
+            gradients = list(torch._foreach_add(gradients, values, alpha=decay))
+        noise = self.noise.like(params, ids) if group["temperature"] > 0 else None
+        self.update(group, values, gradients, noise, states)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of parameters, options and noise, safe for `torch.load(weights_only=True)`.
@@ -211,12 +240,13 @@ class Sampler(torch.optim.Optimizer, ABC):
         self.noise = noise
 
     def reseed(self, seed: int | None = None, chain_id: int | None = None) -> None:
-        """Start new noise, for chains that begin from one state or for copies of one sampler.
+        """Go on with other noise, for chains that begin from one state or for copies of a sampler.
 
-        A seed or chain that is not given stays the same.
+        A seed or chain that is not given stays the same, and so does the number of the step.
         """
-        seed = self.noise.seed if seed is None else seed
+        step, seed = self.noise.step, self.noise.seed if seed is None else seed
         self.noise = Noise(seed, self.noise.chain_id if chain_id is None else chain_id)
+        self.noise.step = step
 
     def set_lr(self, group: Group, lr: float) -> None:
         """Set the step size of a group of `param_groups` between two steps of a chain.
@@ -266,23 +296,28 @@ class States:
         return [i for i, param in enumerate(self._params) if name not in self._state[param]]
 
 
-def _with_gradient(params: list[Tensor]) -> list[Tensor]:
+class _Move(NamedTuple):
+    """Parameters of a group that are moved together; gradients are those of loss and prior."""
+
+    group: Group
+    parameter_ids: list[int]
+    params: list[Tensor]
+    values: list[Tensor]
+    gradients: list[Tensor]
+
+
+def _gradients(group: Group, params: list[Tensor], values: list[Tensor]) -> list[Tensor]:
+    """Gradients of the loss, and of the prior over N where one is given."""
+    gradients = []
     for param in params:
-        if param.grad is not None and param.grad.layout != torch.strided:
+        gradient: Any = param.grad
+        if gradient.layout != torch.strided:
             raise RuntimeError(
                 f"the gradient of a parameter of shape {tuple(param.shape)} is sparse: samplers "
                 "move every weight at every step and need dense gradients (sparse=False)"
             )
-    return [param for param in params if param.grad is not None]
-
-
-def _gradients(group: Group, params: list[Tensor], values: list[Tensor]) -> list[Tensor]:
-    """Gradients of U / N: those of the loss and of the prior. `values` are the local `params`."""
-    gradients = [local_shard(param.grad) for param in params if param.grad is not None]
-    weight_decay, prior = group["weight_decay"], group["prior"]
-    if prior is not None:
-        priors = [prior_gradient(prior, value) for value in values]
-        return list(torch._foreach_add(gradients, priors, alpha=1 / group["num_data"]))
-    if weight_decay == 0:
+        gradients.append(local_shard(gradient))
+    if group["prior"] is None:
         return gradients
-    return list(torch._foreach_add(gradients, values, alpha=weight_decay))
+    priors = [prior_gradient(group["prior"], value) for value in values]
+    return list(torch._foreach_add(gradients, priors, alpha=1 / group["num_data"]))

@@ -24,6 +24,7 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
 from csgmcmc.samplers.base import Group, Sampler, States
+from csgmcmc.samplers.fused import FusedTerms
 from csgmcmc.samplers.prior import Prior
 
 
@@ -42,6 +43,8 @@ class SGHMC(Sampler):
         weight_decay: Gaussian prior of precision N * weight_decay.
         prior: any other prior: a `torch.distributions` object, or a function from a parameter to
             the gradient of -log prior.
+        fused: draw the noise and update in one pass over the weights; None chooses it where it
+            serves: contiguous float32 parameters on the CPU.
         seed: seed of the noise. By default a new one, available as `sampler.noise.seed`.
         chain_id: number of the chain; chains with the same seed draw independent noise.
     """
@@ -59,6 +62,7 @@ class SGHMC(Sampler):
         temperature: float = 1.0,
         weight_decay: float = 0.0,
         prior: Prior | None = None,
+        fused: bool | None = None,
         seed: int | None = None,
         chain_id: int = 0,
     ) -> None:
@@ -69,7 +73,11 @@ class SGHMC(Sampler):
             temperature=temperature,
             weight_decay=weight_decay,
             prior=prior,
-            options={"momentum": momentum, "gradient_variance": gradient_variance},
+            options={
+                "momentum": momentum,
+                "gradient_variance": gradient_variance,
+                "fused": fused,
+            },
             seed=seed,
             chain_id=chain_id,
         )
@@ -90,6 +98,10 @@ class SGHMC(Sampler):
                 "where the minibatch noise is all of the noise (lower lr, or use larger batches), "
                 f"got {options['gradient_variance']!r}"
             )
+
+    def fused_terms(self, group: Group, states: States) -> FusedTerms:
+        std = math.sqrt(self.injected_variance(group, group["params"][0]))
+        return FusedTerms(std, group["momentum"], states("velocity"))
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
         names = ("lr", "num_data", "temperature", "momentum", "gradient_variance")

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.samplers.base import Group, Sampler, States
+from csgmcmc.samplers.fused import FusedTerms
 from csgmcmc.samplers.prior import Prior
 
 
@@ -28,6 +29,8 @@ class SGLD(Sampler):
         weight_decay: Gaussian prior of precision N * weight_decay.
         prior: any other prior: a `torch.distributions` object, or a function from a parameter to
             the gradient of -log prior.
+        fused: draw the noise and update in one pass over the weights; None chooses it where it
+            serves: contiguous float32 parameters on the CPU.
         seed: seed of the noise. By default a new one, available as `sampler.noise.seed`.
         chain_id: number of the chain; chains with the same seed draw independent noise.
     """
@@ -43,6 +46,7 @@ class SGLD(Sampler):
         temperature: float = 1.0,
         weight_decay: float = 0.0,
         prior: Prior | None = None,
+        fused: bool | None = None,
         seed: int | None = None,
         chain_id: int = 0,
     ) -> None:
@@ -53,9 +57,13 @@ class SGLD(Sampler):
             temperature=temperature,
             weight_decay=weight_decay,
             prior=prior,
+            options={"fused": fused},
             seed=seed,
             chain_id=chain_id,
         )
+
+    def fused_terms(self, group: Group, states: States) -> FusedTerms:
+        return FusedTerms(noise_std=math.sqrt(langevin_variance(group)))
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
         return langevin_variance(group)

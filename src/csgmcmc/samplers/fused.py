@@ -1,0 +1,76 @@
+"""Noise and update in one pass over the weights, which torch.optim calls fused.
+
+It serves contiguous float32 parameters on the CPU. The result is that of the plain update to
+rounding, with the same noise to the bit. As in the noise itself, no fused multiply-add is used: a
+run has the same bits on every machine.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from csgmcmc.samplers.noise import Noise, load_kernels
+from csgmcmc.samplers.positions import runs_of
+
+
+class FusedTerms(NamedTuple):
+    """What an update consists of, besides parameters, gradients and lr.
+
+    Attributes:
+        noise_std: standard deviation of the noise.
+        momentum: factor of the velocities.
+        velocities: one for each parameter, or none at all.
+    """
+
+    noise_std: float
+    momentum: float = 0.0
+    velocities: Sequence[Tensor] = ()
+
+
+def why_not_fused(params: Iterable[Tensor]) -> str | None:
+    """Why the kernel cannot serve all of these tensors, or None if it can."""
+    for param in params:
+        if not param.is_cpu:
+            return f"a parameter is on {param.device}, not in the CPU's memory"
+        if param.dtype != torch.float32:
+            return f"a parameter is {param.dtype}, not float32"
+        if not param.is_contiguous():
+            return "a parameter is not contiguous in memory"
+    return "numba is not installed" if load_kernels() is None else None
+
+
+def fused_update(
+    noise: Noise,
+    parameter_ids: Sequence[int],
+    params: Sequence[Tensor],
+    values: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    terms: FusedTerms,
+    *,
+    lr: float,
+    weight_decay: float,
+) -> None:
+    """Move `values`, the local tensors of `params`, in place."""
+    seed, chain, step = noise.signed_seed(), noise.chain_id, noise.step
+    addresses = [velocity.data_ptr() for velocity in terms.velocities] or [0] * len(values)
+    move = load_kernels().move
+    for parameter_id, param, value, gradient, velocity in zip(
+        parameter_ids, params, values, gradients, addresses, strict=True
+    ):
+        if value.numel():
+            move(
+                value.data_ptr(),
+                gradient.data_ptr(),
+                velocity,
+                *runs_of(param),
+                seed,
+                chain,
+                parameter_id,
+                step,
+                lr,
+                terms.momentum,
+                terms.noise_std,
+                weight_decay,
+            )
