@@ -8,13 +8,14 @@ into the cache.
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from csgmcmc.samplers import SGHMC, SGLD, Group
-from csgmcmc.schedules import Schedule, options_at
+from csgmcmc.schedules import Schedule
 from csgmcmc.targets import LogisticRegression, Target
 from paper.arguments import check_count
 
@@ -145,12 +146,22 @@ def _plan(
     sampler: SGLD | SGHMC, group: Group, points: Tensor, schedule: Schedule
 ) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
     """Of every step: lr, the noise's standard deviation, whether there is any, and what is kept."""
-    ticks = [schedule(step) for step in range(schedule.steps)]
-    options = [options_at(group, tick) for tick in ticks]
-    lrs = points.new_tensor([at["lr"] for at in options])
-    stds = [math.sqrt(sampler.injected_variance(at, points)) for at in options]
-    hot = np.array([at["temperature"] > 0 for at in options])
-    return lrs, points.new_tensor(stds), hot, np.array([tick.collect for tick in ticks])
+    table = schedule.table()
+    lrs = group["initial_lr"] * table["lr_scale"]
+    temperatures = group["initial_temperature"] * table["temperature_scale"]
+
+    @cache  # cycles repeat each other
+    def std(lr: float, temperature: float) -> float:
+        options = {**group, "lr": lr, "temperature": temperature}
+        return math.sqrt(sampler.injected_variance(options, points))
+
+    stds = [std(*at) for at in zip(lrs.tolist(), temperatures.tolist(), strict=True)]
+    return (
+        torch.as_tensor(lrs, dtype=points.dtype),
+        points.new_tensor(stds),
+        temperatures > 0,
+        table["collect"],
+    )
 
 
 def _steps_of_noise_at_once(points: Tensor) -> int:
