@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.lock import acquire_lock, is_locked
 from csgmcmc.draws.manifest import append_line, read_lines
+from csgmcmc.draws.ordered import ByChainAndStep, Key
 from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_tensors
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
 from csgmcmc.files import atomic_write, flush, readable_io_errors
@@ -70,8 +71,8 @@ class DrawStore(Draws):
         self._base_file = self.path / "base.safetensors"
         self._base: dict[str, Tensor] = {}
         self._base_checksum: str | None = None
-        self._records: dict[tuple[int, int], dict[str, Any]] = {}
-        self._log_likelihoods: dict[tuple[int, int], float] = {}
+        self._kept: ByChainAndStep[dict[str, Any]] = ByChainAndStep()
+        self._log_likelihoods: dict[Key, float] = {}
         self._headers: dict[int, dict[str, Any]] = {}
         self._locks: dict[int, FileLock] = {}
         self._trusted: set[str] = set()
@@ -117,15 +118,17 @@ class DrawStore(Draws):
             records += self._enter(int(manifest.stem), found)
             self.problems += problems
         sizes = _sizes(self.path / "draws")
+        whole: dict[Key, dict[str, Any]] = {}
         for record in records:
             name, size = record["draw"], sizes.get(record["draw"])
             if size == record["bytes"]:
-                self._records[record["chain"], record["step"]] = record
+                whole[record["chain"], record["step"]] = record
             elif size is None:
                 self.problems.append(f"draws/{name}: missing")
             else:
                 what = "truncated" if size < record["bytes"] else "too long"
                 self.problems.append(f"draws/{name}: {what} ({size} of {record['bytes']} bytes)")
+        self._kept.update(whole)
         if any(record["base"] for record in records) and not self._base_file.exists():
             self.problems.append(f"{self._base_file.name}: missing, draws cannot be read")
         for name in sorted(sizes.keys() - {record["draw"] for record in records}):
@@ -144,19 +147,11 @@ class DrawStore(Draws):
                 self._headers[chain_id] = line
         return records
 
-    def _all(self) -> list[Draw]:
-        draws = []
-        for key, record in self._records.items():
-            log_likelihood = self._log_likelihoods.get(key, record["log_likelihood"])
-            load = partial(self._load, record)
-            draws.append(Draw(*key, record["cycle"], record["stage"], log_likelihood, load))
-        return draws
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def _has(self, chain_id: int, step: int) -> bool:
-        return (chain_id, step) in self._records
+    def _draw(self, key: Key) -> Draw:
+        record = self._kept[key]
+        log_likelihood = self._log_likelihoods.get(key, record["log_likelihood"])
+        load = partial(self._load, record)
+        return Draw(*key, record["cycle"], record["stage"], log_likelihood, load)
 
     def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
         name = record["draw"]
@@ -191,8 +186,8 @@ class DrawStore(Draws):
 
     def verify(self) -> list[str]:
         """Read every draw, and return one sentence for each that is damaged."""
-        damages = [self._damage(record) for record in self._records.values()]
-        bases = {record["base"] for record in self._records.values()} - {None}
+        damages = [self._damage(record) for record in self._kept.values()]
+        bases = {record["base"] for record in self._kept.values()} - {None}
         if bases:
             self._base = {}  # read it again
             try:
@@ -209,7 +204,7 @@ class DrawStore(Draws):
 
     def size_on_disk(self) -> int:
         """Bytes of all draws, without `base.safetensors`."""
-        return sum(record["bytes"] for record in self._records.values())
+        return sum(record["bytes"] for record in self._kept.values())
 
     def lock_chain(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Become the only writer of a chain, until `close`; `append` does so by itself.
@@ -239,7 +234,7 @@ class DrawStore(Draws):
             sizes = _sizes(self.path / "draws")
             for line in self._enter(chain_id, lines):
                 if sizes.get(line["draw"]) == line["bytes"]:
-                    self._records[chain_id, line["step"]] = line
+                    self._kept[chain_id, line["step"]] = line
             if chain_id not in self._headers:
                 made = {**self.provenance, **(provenance or {})}
                 header = {"chain": chain_id, "provenance": made, "versions": versions()}
@@ -279,7 +274,7 @@ class DrawStore(Draws):
         self.lock_chain(chain_id)
         with readable_io_errors(self.path, f"writing the draw of chain {chain_id}, step {step}"):
             kept = for_disk(self._split(draw.tensors()), self._dtype)
-            held = self._records.get((chain_id, step))
+            held = self._kept.get((chain_id, step))
             if held is not None:
                 if held["checksum"] != checksum(kept):
                     raise DrawConflictError(chain_id, step)
@@ -301,13 +296,14 @@ class DrawStore(Draws):
                 "checksum": digest.result(),
             }
             append_line(self._manifest(chain_id), record)
-            self._records[chain_id, step] = record
+            self._kept[chain_id, step] = record
 
-    def _set_log_likelihood(self, chain_id: int, step: int, value: float) -> None:
+    def _set_log_likelihood(self, key: Key, value: float) -> None:
+        chain_id, step = key
         action = f"setting the log-likelihood of chain {chain_id}, step {step}"
         with self.locked([chain_id]), readable_io_errors(self.path, action):
             append_line(self._manifest(chain_id), {"likelihood_of": step, "log_likelihood": value})
-        self._log_likelihoods[chain_id, step] = value
+        self._log_likelihoods[key] = value
 
     def _split(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The tensors that a draw stores; the others go into the base, or must equal it."""
@@ -319,7 +315,7 @@ class DrawStore(Draws):
             raise ValueError(f"only={self._only!r} keeps nothing of {', '.join(tensors)}")
         rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
         if rest and not self._read_base():
-            if any(record["base"] for record in self._records.values()):
+            if any(record["base"] for record in self._kept.values()):
                 raise StoreError(f"{self._base_file} is missing: the draws in the store need it")
             # If another chain has written it meanwhile, that one stays and is compared with.
             write_tensors(self._base_file, for_disk(rest, dtype=None), overwrite=False)
