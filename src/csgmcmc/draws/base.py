@@ -39,7 +39,7 @@ class Draw:
     _load: Callable[[], dict[str, Tensor]] = field(repr=False, compare=False)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters and buffers by name. Those of a store are memory-mapped from its file."""
+        """Parameters and buffers by name. Large ones of a store are memory-mapped from its file."""
         return self._load()
 
     def load_into(self, model: nn.Module) -> None:

@@ -28,10 +28,7 @@ class SharedTensors:
         if again:
             self._tensors, self.checksum = {}, None
         if not self._tensors and self.path.exists():
-            try:
-                self._tensors = read_tensors(self.path)
-            except Exception as error:
-                raise StoreError(f"{self.path}: cannot be read ({error})") from error
+            self._tensors = read_tensors(self.path)
             self.checksum = checksum(self._tensors)
         return self._tensors
 

@@ -170,8 +170,8 @@ class DrawStore(Draws):
         file = self.path / "draws" / record["draw"]
         try:
             tensors = read_tensors(file)
-        except Exception as error:
-            return f"{file}: cannot be read ({error})"
+        except StoreError as error:
+            return str(error)
         if checksum(tensors) != record["checksum"]:
             return f"{file}: checksum does not match, damaged"
         self._trusted.add(record["draw"])
