@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from csgmcmc.draws import DrawStore, keep_trainable
+from csgmcmc.draws import store as store_module
 from csgmcmc.errors import DrawConflictError, LockedError
-from tests.draws.support import draw_file, fill
+from tests.draws.support import draw_file, fill, reopened
 
 WRITER = """
 import sys, torch
@@ -187,3 +188,39 @@ def test_a_process_that_is_killed_in_a_block_loses_no_log_likelihood(tmp_path):
     store = DrawStore(tmp_path)
     assert store.problems == []
     assert [draw.log_likelihood for draw in store] == [0, -1, -2, -3, -4]
+
+
+def test_a_draw_that_is_written_while_the_store_is_opened_is_no_leftover(tmp_path, monkeypatch):
+    fill(tmp_path, count=2)
+    sizes = store_module.file_sizes
+
+    def written_first(folder: Path) -> dict[str, int]:
+        """The manifests were read; now another process writes and ends, then files are listed."""
+        writer = DrawStore(tmp_path)
+        writer.append({"w": torch.ones(100)}, step=7)
+        writer.close()
+        return sizes(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "file_sizes", lambda path: patch.undo() or written_first(path))
+        store = DrawStore(tmp_path)
+    assert store.problems == []
+    assert [draw.step for draw in store] == [0, 1, 7]
+
+
+def test_a_file_without_a_line_is_a_leftover_unless_its_chain_is_being_written(tmp_path):
+    fill(tmp_path, count=2)
+    writer = fill(tmp_path, count=2, chain=1)
+    writer.lock_chain(1)
+    for chain in (0, 1):
+        draw_file(tmp_path, 9, chain).write_bytes(b"not yet committed")
+    leftover = "draws/0000-000000009.safetensors: not in a manifest, ignored"
+    assert reopened(tmp_path).problems == [leftover]
+    writer.close()
+    assert len(reopened(tmp_path).problems) == 2
+
+
+def test_opening_takes_no_lock_unless_a_file_has_no_line(tmp_path, monkeypatch):
+    fill(tmp_path)
+    monkeypatch.setattr(store_module, "is_locked", lambda _: pytest.fail("takes a lock"))
+    assert len(DrawStore(tmp_path)) == 5

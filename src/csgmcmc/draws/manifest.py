@@ -142,4 +142,5 @@ def _parse(content: bytes, lines_before: int, name: str) -> tuple[list[dict[str,
         elif line:
             torn = "torn" if number == len(lines) else "torn or changed"
             problems.append(f"{name}, line {lines_before + number}: {torn}, skipped")
-    return json.loads(b"[%s]" % b",".join(good)), problems  # one call: many times faster
+    records = json.loads(f"[{b','.join(good).decode()}]")  # one call: many times faster
+    return records, problems

@@ -45,13 +45,11 @@ class ByChainAndStep(Generic[T]):
         self._values.update(values)
         self.keys = sorted(self._values)
 
-    def forget_chain(self, chain_id: int) -> list[Key]:
-        """Keep nothing of a chain; returns the keys that it had."""
-        keys = self.keys_of(chain_id)
-        for key in keys:
+    def forget_chain(self, chain_id: int) -> None:
+        """Keep nothing of a chain."""
+        for key in self.keys_of(chain_id):
             del self._values[key]
         self.keys = sorted(self._values)
-        return keys
 
     def keys_of(self, chain_id: int) -> list[Key]:
         """The keys of one chain, by step."""

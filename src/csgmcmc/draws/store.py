@@ -18,7 +18,7 @@ import platform
 import warnings
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -35,7 +35,7 @@ from csgmcmc.draws.ordered import ByChainAndStep, Key
 from csgmcmc.draws.shared import Only, SharedTensors
 from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_tensors
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
-from csgmcmc.files import atomic_write, flush, readable_io_errors
+from csgmcmc.files import atomic_write, file_size, file_sizes, flush, readable_io_errors
 
 FORMAT = 1
 
@@ -106,39 +106,50 @@ class DrawStore(Draws):
     def _read(self) -> None:
         """Read the manifests, then list the files: never the other way round.
 
-        While a chain is being written, its newest file may have no line yet. So leftover files are
-        reported only for chains that are not locked.
+        While a chain is being written, its newest file may have no line yet.
         """
-        paths = sorted((self.path / "chains").glob("*.manifest"))
-        locked = {int(path.stem) for path in paths if is_locked(path.with_suffix(".lock"))}
         records: list[dict[str, Any]] = []
-        for path in paths:
+        for path in sorted((self.path / "chains").glob("*.manifest")):
             lines = self._manifest(int(path.stem)).read_new()
             records += self._enter(int(path.stem), lines)
             self.problems += lines.problems
-        sizes = _sizes(self.path / "draws")
-        whole: dict[Key, dict[str, Any]] = {}
-        for record in records:
-            name, size = record["draw"], sizes.get(record["draw"])
-            if size == record["bytes"]:
-                whole[record["chain"], record["step"]] = record
-            elif size is None:
-                self.problems.append(f"draws/{name}: missing")
-            else:
-                what = "truncated" if size < record["bytes"] else "too long"
-                self.problems.append(f"draws/{name}: {what} ({size} of {record['bytes']} bytes)")
+        sizes = file_sizes(self.path / "draws")
+        whole = {
+            (record["chain"], record["step"]): record
+            for record in records
+            if sizes.get(record["draw"]) == record["bytes"]
+        }
         self._kept.update(whole)
+        if len(whole) < len(records):
+            self.problems += _problems_of_files(records, sizes)
         if any(record["base"] for record in records) and not self._base.path.exists():
             self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
-        for name in sorted(sizes.keys() - {record["draw"] for record in records}):
-            if not any(name.startswith(f"{chain_id:04d}-") for chain_id in locked):
-                self.problems.append(f"draws/{name}: not in a manifest, ignored")
+        for name in self._leftover(sizes.keys() - {record["draw"] for record in records}):
+            self.problems.append(f"draws/{name}: not in a manifest, ignored")
+
+    def _leftover(self, without_line: set[str]) -> list[str]:
+        """Of files that had no line, those that nobody is about to give one, or has meanwhile."""
+        for chain_id in self._manifests if without_line else ():
+            of_chain = {name for name in without_line if name.startswith(f"{chain_id:04d}-")}
+            if of_chain and is_locked(self._lock_file(chain_id)):
+                without_line = without_line - of_chain
+            elif of_chain:
+                self._read_on(chain_id)
+        return sorted(without_line - {record["draw"] for record in self._kept.values()})
+
+    def _read_on(self, chain_id: int) -> None:
+        """Enter what was added to a chain's manifest since it was last read or written."""
+        for record in self._enter(chain_id, self._manifest(chain_id).read_new()):
+            if file_size(self.path / "draws" / record["draw"]) == record["bytes"]:
+                self._kept[chain_id, record["step"]] = record
+                self._trusted.discard(record["draw"])
 
     def _enter(self, chain_id: int, lines: Lines) -> list[dict[str, Any]]:
         """Read a manifest's header and log-likelihoods; return the lines of draws."""
         if lines.replaced:
-            for key in self._kept.forget_chain(chain_id):
-                self._log_likelihoods.pop(key, None)
+            self._kept.forget_chain(chain_id)
+            for key in [key for key in self._log_likelihoods if key[0] == chain_id]:
+                del self._log_likelihoods[key]
             self._headers.pop(chain_id, None)
         records: list[dict[str, Any]] = []
         for line in lines.records:
@@ -222,13 +233,9 @@ class DrawStore(Draws):
         """`lock_chain` without the check of the dtype, which matters to draws only."""
         with readable_io_errors(self.path, f"locking chain {chain_id}"):
             self._create()
-            lock = self.path / "chains" / f"{chain_id:04d}.lock"
-            self._locks[chain_id] = acquire_lock(lock, f"chain {chain_id} of {self.path}")
-            # Another process may have written this chain since it was last read.
-            for record in self._enter(chain_id, self._manifest(chain_id).read_new()):
-                if _size(self.path / "draws" / record["draw"]) == record["bytes"]:
-                    self._kept[chain_id, record["step"]] = record
-                    self._trusted.discard(record["draw"])
+            what = f"chain {chain_id} of {self.path}"
+            self._locks[chain_id] = acquire_lock(self._lock_file(chain_id), what)
+            self._read_on(chain_id)  # another process may have written this chain
             if chain_id not in self._headers:
                 made = {**self.provenance, **(provenance or {})}
                 header = {"chain": chain_id, "provenance": made, "versions": versions()}
@@ -277,6 +284,9 @@ class DrawStore(Draws):
             path = self.path / "chains" / f"{chain_id:04d}.manifest"
             self._manifests[chain_id] = Manifest(path)
         return self._manifests[chain_id]
+
+    def _lock_file(self, chain_id: int) -> Path:
+        return self.path / "chains" / f"{chain_id:04d}.lock"
 
     def _append(self, draw: Draw) -> None:
         chain_id, step = draw.chain_id, draw.step
@@ -329,19 +339,13 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages}
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """Sizes of the files of a folder by name; files that vanish meanwhile are skipped."""
-    sizes: dict[str, int] = {}
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                sizes[entry.name] = entry.stat().st_size
-    return sizes
-
-
-def _size(path: Path) -> int | None:
-    """Size of a file, None if there is none."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
+def _problems_of_files(records: list[dict[str, Any]], sizes: dict[str, int]) -> list[str]:
+    problems: list[str] = []
+    for record in records:
+        name, size, expected = record["draw"], sizes.get(record["draw"]), record["bytes"]
+        if size is None:
+            problems.append(f"draws/{name}: missing")
+        elif size != expected:
+            what = "truncated" if size < expected else "too long"
+            problems.append(f"draws/{name}: {what} ({size} of {expected} bytes)")
+    return problems
