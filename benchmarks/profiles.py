@@ -7,7 +7,6 @@ lists of docs/performance.md are made from it.
 """
 
 import json
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,8 @@ from torch.nn.functional import cross_entropy
 
 from csgmcmc import SGHMC, SGLD, Cyclical, Posterior
 from csgmcmc.draws import DrawStore
-from csgmcmc.draws.manifest import read_lines
+from csgmcmc.draws.manifest import Manifest
+from csgmcmc.files import file_sizes
 from csgmcmc.posterior.stacked_mlp import evaluate_perceptron
 from csgmcmc.targets import Mixture25
 from paper.density import run_density
@@ -117,8 +117,8 @@ def opening(folder: Path) -> Parts:
     manifest = next((folder / "chains").glob("*.manifest"))
     return {
         "DrawStore(path)": lambda: DrawStore(folder),
-        "lines of the manifest: CRC-32 and JSON": lambda: read_lines(manifest),
-        "sizes of the files": lambda: [e.stat().st_size for e in os.scandir(folder / "draws")],
+        "lines of the manifest: CRC-32 and JSON": lambda: Manifest(manifest).read_new(),
+        "sizes of the files": lambda: file_sizes(folder / "draws"),
     }
 
 

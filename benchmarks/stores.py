@@ -1,4 +1,4 @@
-"""Time to append a draw and to open a store, beside plain `safetensors.save_file`, in one run.
+"""Time to append, open, index and annotate draws, beside plain files or fewer draws, in one run.
 
     make bench
 
@@ -16,8 +16,10 @@ from safetensors.torch import load_file, save_file
 from timing import Case, report
 
 from csgmcmc import DrawStore
+from csgmcmc.draws.manifest import Manifest
 
 DRAWS = 1000
+ITEMS = 1000  # draws that are looked up, or annotated, in one call
 
 
 def model(parameters: int) -> dict[str, torch.Tensor]:
@@ -63,6 +65,76 @@ def read_all(path: Path) -> Callable[[], None]:
     return work
 
 
+def linked_draws(folder: Path, count: int) -> DrawStore:
+    """A store of many draws that is quick to make: their files are links to that of the first."""
+    store = DrawStore(folder)
+    store.append({"w": torch.zeros(10)}, step=0)
+    store.close()
+    manifest = Manifest(folder / "chains" / "0000.manifest")
+    record = manifest.read_new().records[-1]
+    for step in range(1, count):
+        name = f"0000-{step:09d}.safetensors"
+        (folder / "draws" / name).hardlink_to(folder / "draws" / record["draw"])
+        manifest.append({**record, "draw": name, "step": step}, flushed=False)
+    return DrawStore(folder)
+
+
+def access(store: DrawStore) -> Callable[[], None]:
+    def work() -> None:
+        for index in range(0, len(store), len(store) // ITEMS):
+            store[index]
+
+    return work
+
+
+def annotate(store: DrawStore) -> Callable[[], None]:
+    draws = store[:: len(store) // ITEMS]
+
+    def work() -> None:
+        with store.locked([0]):
+            for draw in draws:
+                store.set_log_likelihood(draw, -1.0)
+
+    return work
+
+
+def annotate_one(store: DrawStore) -> Callable[[], None]:
+    draw = store[-1]
+    return lambda: store.set_log_likelihood(draw, -1.0)
+
+
+def plain_line(path: Path) -> Callable[[], None]:
+    def work() -> None:
+        with path.open("ab") as file:
+            file.write(b"00000000 {'likelihood_of':19999,'log_likelihood':-1.0}\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    return work
+
+
+def many_accesses(folder: Path) -> list[Case]:
+    few, many = (linked_draws(folder / str(count), count) for count in (2_000, 20_000))
+    return [
+        Case(
+            "store[i] for all i",
+            {"of 2,000 draws": access(few), "of 20,000 draws": access(many)},
+            repeats=3,
+            items=ITEMS,
+        ),
+        Case(
+            "set_log_likelihood for each, in one locked block",
+            {"of 2,000 draws": annotate(few), "of 20,000 draws": annotate(many)},
+            repeats=3,
+            items=ITEMS,
+        ),
+        Case(
+            "set_log_likelihood once, with lock and flush",
+            {"a line + fsync": plain_line(folder / "line"), "of 20,000 draws": annotate_one(many)},
+        ),
+    ]
+
+
 def main() -> None:
     folder = Path(tempfile.mkdtemp())
     try:
@@ -81,7 +153,7 @@ def main() -> None:
             }
             megabytes = 4 * parameters / 1e6
             cases.append(Case(f"open a store of {DRAWS} draws of {megabytes:.1f} MB", works, 3))
-        report("stores", cases)
+        report("stores", cases + many_accesses(folder))
     finally:
         shutil.rmtree(folder)
 

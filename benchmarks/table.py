@@ -29,6 +29,8 @@ ROWS = [
     ("stores", "append a draw of 11M", "DrawStore.append", "save_file", 1.2),
     ("stores", "draws of 0.1 MB", "DrawStore(path)", "reading all", 0.02),
     ("stores", "draws of 1.9 MB", "DrawStore(path)", "reading all", 0.02),
+    ("stores", "store[i]", "of 20,000", "of 2,000", 2.0),
+    ("stores", "in one locked block", "of 20,000", "of 2,000", 1.5),
 ]
 
 

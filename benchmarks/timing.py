@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 ROUNDS = 15
@@ -29,12 +30,14 @@ class Case:
         works: what to time, by name.
         repeats: calls in each round, of which the median is taken.
         rounds: number of rounds.
+        items: things that each call does; the times are those of one.
     """
 
     name: str
     works: dict[str, Callable[[], object]]
     repeats: int = 30
     rounds: int = ROUNDS
+    items: int = 1
 
 
 def report(name: str, cases: list[Case]) -> None:
@@ -43,7 +46,7 @@ def report(name: str, cases: list[Case]) -> None:
     for case in cases:
         times = _measure(case)
         baseline = next(iter(times.values()))
-        table = Table("", "microseconds", "ratio", "95% interval", title=case.name)
+        table = Table("", "microseconds", "ratio", "95% interval", title=escape(case.name))
         for what, rounds in times.items():
             middle, low, high = _ratio(rounds, baseline)
             microseconds = 1e6 * statistics.median(rounds)
@@ -65,7 +68,7 @@ def _measure(case: Case) -> dict[str, list[float]]:
         for _ in range(min(case.repeats, 10)):
             work()
     rounds = [
-        {name: median_time(work, case.repeats) for name, work in case.works.items()}
+        {name: median_time(work, case.repeats) / case.items for name, work in case.works.items()}
         for _ in range(case.rounds)
     ]
     return {name: [one[name] for one in rounds] for name in case.works}

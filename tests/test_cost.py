@@ -1,5 +1,7 @@
 """What a step, a run and a prediction cost, counted in operations and files, never in seconds."""
 
+import io
+import os
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,3 +152,40 @@ def test_opening_a_store_reads_no_draw(tmp_path, monkeypatch):
     assert [path.name for path in opened if path.suffix == ".safetensors"] == [
         "0000-000000002.safetensors"
     ] * 2  # once to check it, once to map it
+
+
+class CountedFile(io.FileIO):
+    """Counts the bytes that are read from files."""
+
+    read_bytes = 0
+
+    def readall(self) -> bytes:
+        return self._counted(super().readall())
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._counted(super().read(-1 if size is None else size))
+
+    def _counted(self, content: bytes) -> bytes:
+        CountedFile.read_bytes += len(content)
+        return content
+
+
+def test_a_log_likelihood_is_set_without_reading_the_manifest_again(tmp_path, monkeypatch):
+    """The lock is taken anew each time: another process could have written meanwhile."""
+    totals = []
+    for count in (3, 30):
+        store = make_draws(DrawStore(tmp_path / str(count)), count)
+        store.close()
+        draws = list(store)
+
+        def counted_open(path: Path, mode: str, buffering: int = -1) -> io.FileIO:
+            return CountedFile(path, mode.replace("b", ""))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", counted_open)
+            patch.setattr(os, "scandir", lambda _: pytest.fail("lists a folder"))
+            CountedFile.read_bytes = 0
+            for draw in draws[:3]:
+                store.set_log_likelihood(draw, -1.0)
+        totals.append(CountedFile.read_bytes)
+    assert totals == [3, 3]  # whether the last line has its end

@@ -41,6 +41,30 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
+def file_size(path: Path) -> int | None:
+    """Size of a file, None if there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    """Sizes of the files of a folder by name, empty without it; files that vanish are skipped."""
+    sizes: dict[str, int] = {}
+    with contextlib.ExitStack() as opened, contextlib.suppress(FileNotFoundError):
+        where: Path | int = folder
+        if os.scandir in os.supports_fd:  # spares the way from the root to the folder, each time
+            where = os.open(folder, os.O_RDONLY)
+            opened.callback(os.close, where)
+        for entry in opened.enter_context(os.scandir(where)):
+            try:
+                sizes[entry.name] = entry.stat().st_size
+            except FileNotFoundError:
+                continue
+    return sizes
+
+
 @contextlib.contextmanager
 def readable_io_errors(path: Path, action: str) -> Iterator[None]:
     """Turn an error of the file system into a `StoreError` of one sentence."""

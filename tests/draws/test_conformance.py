@@ -144,9 +144,21 @@ def test_a_log_likelihood_is_set_without_a_pass_over_all_draws(draws, monkeypatc
     draws.append({"w": torch.ones(3)}, step=4)
     draw = draws[0]
     with monkeypatch.context() as patch:
-        patch.setattr(type(draws), "_all", lambda _: pytest.fail("reads all draws"))
+        patch.setattr(type(draws), "ordered", lambda _: pytest.fail("makes all draws"))
         draws.set_log_likelihood(draw, -1.0)
     assert draws[0].log_likelihood == -1.0
+
+
+def test_one_draw_is_found_without_a_pass_over_all(draws, monkeypatch):
+    for step in (5, 1, 3):
+        draws.append({"w": torch.ones(3)}, step=step)
+    monkeypatch.setattr(type(draws), "ordered", lambda _: pytest.fail("makes all draws"))
+    monkeypatch.setattr("csgmcmc.draws.ordered.sorted", pytest.fail, raising=False)
+    assert [draws[index].step for index in (0, 1, -1)] == [1, 3, 5]
+    draws.append({"w": torch.ones(3)}, step=2)
+    assert draws[1].step == 2
+    with pytest.raises(IndexError):
+        draws[4]
 
 
 @given(
@@ -168,5 +180,9 @@ def test_stores_agree_with_a_dictionary(entries, reopen_after, tmp_path_factory)
     for kind in kinds:
         found = {(draw.chain_id, draw.step): draw.tensors()["w"].tolist() for draw in kind}
         assert found == expected
+        assert list(found) == sorted(expected)
+        assert [kind[index] for index in range(len(kind))] == list(kind)
+        assert kind.chain_ids == sorted({chain for chain, _ in expected})
+        assert [draw for chain in range(5) for draw in kind.of_chain(chain)] == list(kind)
         if isinstance(kind, DrawStore):
             kind.close()

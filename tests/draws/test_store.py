@@ -1,8 +1,6 @@
 import json
 import os
-import pickle
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,29 +10,9 @@ import torch
 from torch import nn
 
 from csgmcmc import stack
-from csgmcmc.draws import (
-    DrawStore,
-    keep_trainable,
-)
-from csgmcmc.errors import DrawConflictError, LockedError, StoreError, StoreWarning
-
-
-def fill(path: Path, count=5, chain=0) -> DrawStore:
-    store = DrawStore(path)
-    for step in range(count):
-        store.append({"w": torch.full((100,), float(step))}, step=step, chain_id=chain)
-    store.close()
-    return store
-
-
-def reopened(path: Path) -> DrawStore:
-    """Open, and expect to be told of damage."""
-    with pytest.warns(StoreWarning):
-        return DrawStore(path)
-
-
-def draw_file(path: Path, step: int, chain=0) -> Path:
-    return path / "draws" / f"{chain:04d}-{step:09d}.safetensors"
+from csgmcmc.draws import DrawStore, keep_trainable
+from csgmcmc.errors import StoreError, StoreWarning
+from tests.draws.support import draw_file, fill, reopened
 
 
 def test_a_draw_is_flushed_before_it_is_named_and_named_before_it_is_listed(tmp_path, monkeypatch):
@@ -135,99 +113,6 @@ def test_a_lost_file_can_be_appended_again(tmp_path, damage):
     store = DrawStore(tmp_path)
     assert store.problems == []
     assert len(store) == 5
-
-
-def test_opening_reads_manifests_alone_and_draws_are_mapped(tmp_path):
-    fill(tmp_path, count=20)
-    for step in range(20):  # the same size, but nothing that could be read
-        if step != 11:
-            draw_file(tmp_path, step).write_bytes(b"x" * draw_file(tmp_path, step).stat().st_size)
-    store = DrawStore(tmp_path)
-    assert len(store) == 20
-    tensor = store[11].tensors()["w"]
-    assert any(
-        int(low, 16) <= tensor.data_ptr() < int(high, 16) and "0000-000000011" in line
-        for line in Path("/proc/self/maps").read_text().splitlines()
-        for low, high in [line.split()[0].split("-")]
-    )
-
-
-def test_writing_to_a_loaded_draw_leaves_the_file_alone(tmp_path):
-    fill(tmp_path)
-    DrawStore(tmp_path)[2].tensors()["w"].zero_()
-    assert DrawStore(tmp_path).verify() == []
-
-
-WRITER = """
-import sys, torch
-from csgmcmc import Tick, stack
-from csgmcmc.draws import DrawStore
-path, chain = sys.argv[1], int(sys.argv[2])
-store = DrawStore(path)
-for step in range(50):
-    weights = {"w": torch.full((1000,), chain + step / 100)}
-    store.append(weights, step=step, chain_id=chain)
-if len(sys.argv) > 3:
-    print("ready", flush=True); sys.stdin.read()
-"""
-
-
-def test_several_processes_write_their_chains_at_once(tmp_path):
-    processes = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(chain)])
-        for chain in range(4)
-    ]
-    assert [process.wait(timeout=120) for process in processes] == [0] * 4
-    store = DrawStore(tmp_path)
-    assert len(store) == 200
-    assert store.verify() == []
-    assert store[150].tensors()["w"][0] == 3.0
-
-
-def test_a_chain_has_one_writer_and_a_killed_one_lets_go(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(tmp_path), "2", "wait"],
-        stdout=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    store = DrawStore(tmp_path)
-    with pytest.raises(LockedError, match=r"chain 2 .* by another process"):
-        store.append({"w": torch.zeros(1000)}, step=99, chain_id=2)
-    store.append({"w": torch.zeros(1000)}, step=99, chain_id=3)
-    process.kill()
-    process.communicate()
-    store.append({"w": torch.zeros(1000)}, step=99, chain_id=2)
-    assert len(DrawStore(tmp_path)) == 52
-
-
-def test_two_stores_in_one_process_cannot_write_one_chain(tmp_path):
-    first, second = DrawStore(tmp_path), DrawStore(tmp_path)
-    first.append({"w": torch.zeros(1)}, step=1)
-    with pytest.raises(LockedError):
-        second.append({"w": torch.zeros(1)}, step=2)
-    first.close()
-    second.append({"w": torch.zeros(1)}, step=2)
-
-
-def test_a_pickled_store_keeps_its_options_and_not_its_locks(tmp_path, monkeypatch):
-    model: Any = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
-    model[0].requires_grad_(False)
-    monkeypatch.chdir(tmp_path)
-    store = DrawStore("store", only=keep_trainable(model), dtype=torch.bfloat16)
-    store.append(model, step=1)
-    pickled = pickle.dumps(store)
-    monkeypatch.chdir("/")
-    other = pickle.loads(pickled)
-    assert [draw.step for draw in other] == [1]
-    with pytest.raises(LockedError):
-        other.append(model, step=2)
-    store.close()
-    other.append(model, step=2)
-    other.close()
-    assert other[1].tensors()["1.weight"].dtype == torch.bfloat16
-    assert draw_file(other.path, 2).stat().st_size == draw_file(other.path, 1).stat().st_size
 
 
 def test_only_what_changes_is_kept_over_one_base(tmp_path):
@@ -354,17 +239,6 @@ def test_a_damaged_or_missing_base_is_named(tmp_path):
     with pytest.raises(StoreError, match="is missing: the draws in the store need it"):
         again.append(model, step=2)
     assert not base.exists()
-
-
-def test_a_store_that_was_opened_earlier_sees_what_was_written_since(tmp_path):
-    first, second = DrawStore(tmp_path), DrawStore(tmp_path)
-    first.append({"w": torch.zeros(2)}, step=1)
-    first.close()
-    with pytest.raises(DrawConflictError):
-        second.append({"w": torch.ones(2)}, step=1)
-    second.append({"w": torch.ones(2)}, step=2)
-    second.close()
-    assert [draw.tensors()["w"][0] for draw in DrawStore(tmp_path)] == [0, 1]
 
 
 def test_dtypes_that_cannot_hold_the_draws_are_refused(tmp_path):

@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Sequ
 from csgmcmc.arguments import check_count
 from csgmcmc.chain import Chain
 from csgmcmc.distributed import ProcessLayout, init_distributed
-from csgmcmc.draws import DrawStore
-from csgmcmc.draws.store import keep_trainable
+from csgmcmc.draws import DrawStore, keep_trainable
 from csgmcmc.loaders import clone_loader
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe

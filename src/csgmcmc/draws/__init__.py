@@ -5,7 +5,8 @@ import sys
 from csgmcmc.discovery import subclasses_in
 from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.memory import MemoryDraws
-from csgmcmc.draws.store import DrawStore, keep_trainable
+from csgmcmc.draws.shared import keep_trainable
+from csgmcmc.draws.store import DrawStore
 
 __all__ = [
     "Draw",

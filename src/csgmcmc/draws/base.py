@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import attrgetter
-from typing import get_args, overload
+from typing import Any, get_args, overload
 
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_choice, check_count
+from csgmcmc.draws.ordered import ByChainAndStep, Key
 from csgmcmc.schedules import Stage
 from csgmcmc.shards import whole_tensor
 
@@ -39,7 +39,7 @@ class Draw:
     _load: Callable[[], dict[str, Tensor]] = field(repr=False, compare=False)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters and buffers by name. Those of a store are memory-mapped from its file."""
+        """Parameters and buffers by name. Large ones of a store are memory-mapped from its file."""
         return self._load()
 
     def load_into(self, model: nn.Module) -> None:
@@ -53,6 +53,8 @@ class Draws(ABC, Sequence[Draw]):
     Appending an identical draw of the same chain and step again changes nothing, so that a resumed
     chain may repeat its last steps. A different one raises `DrawConflictError`.
     """
+
+    _kept: ByChainAndStep[Any]  # made by the subclass, which knows what it keeps of a draw
 
     def append(
         self,
@@ -87,35 +89,33 @@ class Draws(ABC, Sequence[Draw]):
 
     def set_log_likelihood(self, draw: Draw, value: float) -> None:
         """Set the log-likelihood of the whole data set under `draw`, replacing an earlier value."""
-        if not self._has(draw.chain_id, draw.step):
+        key = (draw.chain_id, draw.step)
+        if key not in self._kept:
             raise ValueError(f"there is no draw of chain {draw.chain_id} at step {draw.step} here")
-        self._set_log_likelihood(draw.chain_id, draw.step, float(value))
+        self._set_log_likelihood(key, float(value))
 
     @abstractmethod
-    def _set_log_likelihood(self, chain_id: int, step: int, value: float) -> None: ...
+    def _set_log_likelihood(self, key: Key, value: float) -> None: ...
 
     @abstractmethod
-    def _has(self, chain_id: int, step: int) -> bool: ...
-
-    @abstractmethod
-    def _all(self) -> list[Draw]:
-        """Every draw, in any order."""
+    def _draw(self, key: Key) -> Draw:
+        """The draw of a chain and step that is kept."""
 
     def ordered(self) -> list[Draw]:
         """Every draw, by chain and step."""
-        return sorted(self._all(), key=attrgetter("chain_id", "step"))
+        return [self._draw(key) for key in self._kept.keys]
 
     def of_chain(self, chain_id: int) -> list[Draw]:
         """The draws of one chain, by step."""
-        return [draw for draw in self.ordered() if draw.chain_id == chain_id]
+        return [self._draw(key) for key in self._kept.keys_of(chain_id)]
 
     @property
     def chain_ids(self) -> list[int]:
         """Numbers of the chains that have draws."""
-        return sorted({draw.chain_id for draw in self._all()})
+        return self._kept.chain_ids()
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._kept)
 
     def __iter__(self) -> Iterator[Draw]:
         return iter(self.ordered())
@@ -125,7 +125,8 @@ class Draws(ABC, Sequence[Draw]):
     @overload
     def __getitem__(self, index: slice) -> list[Draw]: ...
     def __getitem__(self, index: int | slice) -> Draw | list[Draw]:
-        return self.ordered()[index]
+        keys = self._kept.keys[index]
+        return [self._draw(key) for key in keys] if isinstance(keys, list) else self._draw(keys)
 
 
 def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:

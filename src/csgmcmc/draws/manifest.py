@@ -8,36 +8,139 @@ the rest stays usable.
 import json
 import os
 import zlib
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
+
+from csgmcmc.files import flush
 
 
-def append_line(path: Path, record: dict[str, Any]) -> None:
-    """Append `record`, and return once it is on disk."""
-    text = json.dumps(record, separators=(",", ":"))
-    line = f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
-    with path.open("ab+") as file:
-        size = file.seek(0, os.SEEK_END)
-        if size:  # do not append to a torn line
-            file.seek(size - 1)
-            line = line if file.read(1) == b"\n" else b"\n" + line
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
+@dataclass(frozen=True)
+class Lines:
+    """What was read of a manifest.
+
+    Attributes:
+        records: the JSON objects.
+        problems: one sentence for each line that cannot be used.
+        replaced: what was read before no longer holds: these are all lines of another file.
+    """
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    replaced: bool = False
 
 
-def read_lines(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of a manifest, and a sentence for each line that cannot be used."""
+class Manifest:
+    """A manifest, and how much of it was read: what is read or written once is not read again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._is_flushed = True
+        self._start_again()
+
+    def _start_again(self) -> None:
+        self._seen: _Identity | None = None  # the file, when it was last read or written
+        self._end = 0  # of the last whole line that was read or written
+        self._tail = (0, b"")  # where the last line is, and what: if not, the file is another one
+        self._line_count = 0
+
+    def read_new(self) -> Lines:
+        """The lines that were added since this object last read or wrote.
+
+        All lines, if the file has not just grown since.
+        """
+        seen, found = self._seen, _identity_of(self.path)
+        if found == seen:
+            return Lines()
+        if found is None:
+            self._start_again()
+            return Lines(replaced=True)
+        with self.path.open("rb") as file:
+            grown = seen is not None and self._continues(file, seen, found)
+            if not grown:
+                self._start_again()
+            file.seek(self._end)
+            content = file.read()
+        records, problems = _parse(content, self._line_count, self.path.name)
+        # A last line without its end may still be in writing: it is read again with what follows.
+        whole = content.rfind(b"\n") + 1
+        last_line = content.rfind(b"\n", 0, max(whole - 1, 0)) + 1
+        self._tail = (self._end + last_line, content[last_line:])
+        self._end += whole
+        self._line_count += content.count(b"\n")
+        self._seen = found
+        return Lines(records, problems, replaced=seen is not None and not grown)
+
+    def _continues(self, file: BinaryIO, seen: "_Identity", found: "_Identity") -> bool:
+        """Whether it is the file that was seen, with more at its end."""
+        if found.file != seen.file or found.size <= seen.size:
+            return False
+        start, tail = self._tail
+        file.seek(start)
+        return file.read(len(tail)) == tail
+
+    def append(self, record: dict[str, Any], *, flushed: bool = True) -> None:
+        """Append a line, after `read_new`, by the only writer.
+
+        Returns once it is on disk. With `flushed=False` that waits for `flush`: a crash of the
+        machine may lose the line, but a crash of the process does not.
+        """
+        text = json.dumps(record, separators=(",", ":"))
+        line = f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
+        with self.path.open("ab+", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            if size:  # do not append to a torn line
+                file.seek(size - 1)
+                line = line if file.read(1) == b"\n" else b"\n" + line
+            self._is_flushed = False
+            written = 0
+            while written < len(line):  # a nearly full disk takes a part, then raises
+                written += file.write(line[written:])
+            if flushed:
+                os.fsync(file.fileno())
+                self._is_flushed = True
+            self._seen = _identity(os.fstat(file.fileno()))
+        self._end = self._seen.size
+        self._tail = (self._end - len(line), line)
+        self._line_count += line.count(b"\n")
+
+    def flush(self) -> None:
+        """Wait until every line that was appended is on disk."""
+        if not self._is_flushed:
+            flush(self.path)
+            self._is_flushed = True
+
+
+class _Identity(NamedTuple):
+    """What tells whether a file is still the same, without reading it."""
+
+    file: tuple[int, int]
+    size: int
+    changed_at: int
+
+
+def _identity(status: os.stat_result) -> _Identity:
+    return _Identity((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+
+
+def _identity_of(path: Path) -> _Identity | None:
+    try:
+        return _identity(path.stat())
+    except FileNotFoundError:
+        return None
+
+
+def _parse(content: bytes, lines_before: int, name: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of some lines, and a sentence for each line that cannot be used."""
     good: list[bytes] = []
     problems: list[str] = []
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    lines = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
-        if not line:
-            continue
-        found, _, text = line.partition(b" ")
-        if found == b"%08x" % zlib.crc32(text):
+        text = line[9:]
+        if line[:9] == b"%08x " % zlib.crc32(text):
             good.append(text)
-        else:
-            last = "torn" if number == len(lines) else "torn or changed"
-            problems.append(f"{path.name}, line {number}: {last}, skipped")
-    return json.loads(b"[%s]" % b",".join(good)), problems  # one call: many times faster
+        elif line:
+            torn = "torn" if number == len(lines) else "torn or changed"
+            problems.append(f"{name}, line {lines_before + number}: {torn}, skipped")
+    records = json.loads(f"[{b','.join(good).decode()}]")  # one call: many times faster
+    return records, problems

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.draws.base import Draw, Draws
+from csgmcmc.draws.ordered import ByChainAndStep, Key
 from csgmcmc.errors import DrawConflictError
 
 
@@ -17,25 +18,22 @@ class MemoryDraws(Draws):
     """
 
     def __init__(self) -> None:
-        self._draws: dict[tuple[int, int], Draw] = {}
+        self._kept: ByChainAndStep[Draw] = ByChainAndStep()
 
     def _append(self, draw: Draw) -> None:
         key, tensors = (draw.chain_id, draw.step), draw.tensors()
-        if key in self._draws:
-            if not _equal(self._draws[key].tensors(), tensors):
+        if key in self._kept:
+            if not _equal(self._kept[key].tensors(), tensors):
                 raise DrawConflictError(*key)
             return
         copies = {name: tensor.clone() for name, tensor in tensors.items()}
-        self._draws[key] = replace(draw, _load=partial(dict, copies))
+        self._kept[key] = replace(draw, _load=partial(dict, copies))
 
-    def _has(self, chain_id: int, step: int) -> bool:
-        return (chain_id, step) in self._draws
+    def _set_log_likelihood(self, key: Key, value: float) -> None:
+        self._kept[key] = replace(self._kept[key], log_likelihood=value)
 
-    def _set_log_likelihood(self, chain_id: int, step: int, value: float) -> None:
-        self._draws[chain_id, step] = replace(self._draws[chain_id, step], log_likelihood=value)
-
-    def _all(self) -> list[Draw]:
-        return list(self._draws.values())
+    def _draw(self, key: Key) -> Draw:
+        return self._kept[key]
 
 
 def _equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

@@ -16,9 +16,9 @@ import json
 import os
 import platform
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -26,18 +26,18 @@ from typing import Any
 
 import torch
 from filelock import FileLock
-from torch import Tensor, nn
+from torch import Tensor
 
 from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.lock import acquire_lock, is_locked
-from csgmcmc.draws.manifest import append_line, read_lines
+from csgmcmc.draws.manifest import Lines, Manifest
+from csgmcmc.draws.ordered import ByChainAndStep, Key
+from csgmcmc.draws.shared import Only, SharedTensors
 from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_tensors
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
-from csgmcmc.files import atomic_write, flush, readable_io_errors
+from csgmcmc.files import atomic_write, file_size, file_sizes, flush, readable_io_errors
 
 FORMAT = 1
-
-Only = Collection[str] | Callable[[str], bool]
 
 
 class DrawStore(Draws):
@@ -67,13 +67,13 @@ class DrawStore(Draws):
             raise ValueError(f"dtype must be a floating point dtype, got {dtype}")
         self.path, self.provenance = Path(path), provenance or {}
         self._only, self._dtype = only, dtype
-        self._base_file = self.path / "base.safetensors"
-        self._base: dict[str, Tensor] = {}
-        self._base_checksum: str | None = None
-        self._records: dict[tuple[int, int], dict[str, Any]] = {}
-        self._log_likelihoods: dict[tuple[int, int], float] = {}
+        self._base = SharedTensors(self.path / "base.safetensors")
+        self._kept: ByChainAndStep[dict[str, Any]] = ByChainAndStep()
+        self._log_likelihoods: dict[Key, float] = {}
         self._headers: dict[int, dict[str, Any]] = {}
+        self._manifests: dict[int, Manifest] = {}
         self._locks: dict[int, FileLock] = {}
+        self._flushed_later: set[int] = set()
         self._trusted: set[str] = set()
         self._dtype_on_disk: str | None = None
         self.problems: list[str] = []
@@ -106,36 +106,53 @@ class DrawStore(Draws):
     def _read(self) -> None:
         """Read the manifests, then list the files: never the other way round.
 
-        While a chain is being written, its newest file may have no line yet. So leftover files are
-        reported only for chains that are not locked.
+        While a chain is being written, its newest file may have no line yet.
         """
-        manifests = sorted((self.path / "chains").glob("*.manifest"))
-        locked = {int(path.stem) for path in manifests if is_locked(path.with_suffix(".lock"))}
         records: list[dict[str, Any]] = []
-        for manifest in manifests:
-            found, problems = read_lines(manifest)
-            records += self._enter(int(manifest.stem), found)
-            self.problems += problems
-        sizes = _sizes(self.path / "draws")
-        for record in records:
-            name, size = record["draw"], sizes.get(record["draw"])
-            if size == record["bytes"]:
-                self._records[record["chain"], record["step"]] = record
-            elif size is None:
-                self.problems.append(f"draws/{name}: missing")
-            else:
-                what = "truncated" if size < record["bytes"] else "too long"
-                self.problems.append(f"draws/{name}: {what} ({size} of {record['bytes']} bytes)")
-        if any(record["base"] for record in records) and not self._base_file.exists():
-            self.problems.append(f"{self._base_file.name}: missing, draws cannot be read")
-        for name in sorted(sizes.keys() - {record["draw"] for record in records}):
-            if not any(name.startswith(f"{chain_id:04d}-") for chain_id in locked):
-                self.problems.append(f"draws/{name}: not in a manifest, ignored")
+        for path in sorted((self.path / "chains").glob("*.manifest")):
+            lines = self._manifest(int(path.stem)).read_new()
+            records += self._enter(int(path.stem), lines)
+            self.problems += lines.problems
+        sizes = file_sizes(self.path / "draws")
+        whole = {
+            (record["chain"], record["step"]): record
+            for record in records
+            if sizes.get(record["draw"]) == record["bytes"]
+        }
+        self._kept.update(whole)
+        if len(whole) < len(records):
+            self.problems += _problems_of_files(records, sizes)
+        if any(record["base"] for record in records) and not self._base.path.exists():
+            self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
+        for name in self._leftover(sizes.keys() - {record["draw"] for record in records}):
+            self.problems.append(f"draws/{name}: not in a manifest, ignored")
 
-    def _enter(self, chain_id: int, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _leftover(self, without_line: set[str]) -> list[str]:
+        """Of files that had no line, those that nobody is about to give one, or has meanwhile."""
+        for chain_id in self._manifests if without_line else ():
+            of_chain = {name for name in without_line if name.startswith(f"{chain_id:04d}-")}
+            if of_chain and is_locked(self._lock_file(chain_id)):
+                without_line = without_line - of_chain
+            elif of_chain:
+                self._read_on(chain_id)
+        return sorted(without_line - {record["draw"] for record in self._kept.values()})
+
+    def _read_on(self, chain_id: int) -> None:
+        """Enter what was added to a chain's manifest since it was last read or written."""
+        for record in self._enter(chain_id, self._manifest(chain_id).read_new()):
+            if file_size(self.path / "draws" / record["draw"]) == record["bytes"]:
+                self._kept[chain_id, record["step"]] = record
+                self._trusted.discard(record["draw"])
+
+    def _enter(self, chain_id: int, lines: Lines) -> list[dict[str, Any]]:
         """Read a manifest's header and log-likelihoods; return the lines of draws."""
+        if lines.replaced:
+            self._kept.forget_chain(chain_id)
+            for key in [key for key in self._log_likelihoods if key[0] == chain_id]:
+                del self._log_likelihoods[key]
+            self._headers.pop(chain_id, None)
         records: list[dict[str, Any]] = []
-        for line in lines:
+        for line in lines.records:
             if "draw" in line:
                 records.append(line)
             elif "likelihood_of" in line:
@@ -144,63 +161,47 @@ class DrawStore(Draws):
                 self._headers[chain_id] = line
         return records
 
-    def _all(self) -> list[Draw]:
-        draws = []
-        for key, record in self._records.items():
-            log_likelihood = self._log_likelihoods.get(key, record["log_likelihood"])
-            load = partial(self._load, record)
-            draws.append(Draw(*key, record["cycle"], record["stage"], log_likelihood, load))
-        return draws
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def _has(self, chain_id: int, step: int) -> bool:
-        return (chain_id, step) in self._records
+    def _draw(self, key: Key) -> Draw:
+        record = self._kept[key]
+        log_likelihood = self._log_likelihoods.get(key, record["log_likelihood"])
+        load = partial(self._load, record)
+        return Draw(*key, record["cycle"], record["stage"], log_likelihood, load)
 
     def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
         name = record["draw"]
         if name not in self._trusted and (problem := self._damage(record)):
             raise StoreError(problem)
-        base = self._read_base() if record["base"] else {}
-        if self._base_checksum != record["base"] and record["base"]:
-            raise StoreError(f"{self._base_file}: missing or damaged, draw {name} is incomplete")
+        base = self._base.tensors() if record["base"] else {}
+        if self._base.checksum != record["base"] and record["base"]:
+            raise StoreError(f"{self._base.path}: missing or damaged, draw {name} is incomplete")
         return {**base, **read_tensors(self.path / "draws" / name)}
-
-    def _read_base(self) -> dict[str, Tensor]:
-        """The tensors that all draws share, read and checked once."""
-        if not self._base and self._base_file.exists():
-            try:
-                self._base = read_tensors(self._base_file)
-            except Exception as error:
-                raise StoreError(f"{self._base_file}: cannot be read ({error})") from error
-            self._base_checksum = checksum(self._base)
-        return self._base
 
     def _damage(self, record: dict[str, Any]) -> str | None:
         """Read all of a draw's file: what is wrong with it, or None."""
         file = self.path / "draws" / record["draw"]
         try:
             tensors = read_tensors(file)
-        except Exception as error:
-            return f"{file}: cannot be read ({error})"
+        except StoreError as error:
+            return str(error)
         if checksum(tensors) != record["checksum"]:
             return f"{file}: checksum does not match, damaged"
         self._trusted.add(record["draw"])
         return None
 
+    def _needs_base(self) -> bool:
+        return any(record["base"] for record in self._kept.values())
+
     def verify(self) -> list[str]:
         """Read every draw, and return one sentence for each that is damaged."""
-        damages = [self._damage(record) for record in self._records.values()]
-        bases = {record["base"] for record in self._records.values()} - {None}
+        damages = [self._damage(record) for record in self._kept.values()]
+        bases = {record["base"] for record in self._kept.values()} - {None}
         if bases:
-            self._base = {}  # read it again
             try:
-                self._read_base()
+                self._base.tensors(again=True)
+                if bases != {self._base.checksum}:
+                    damages.append(f"{self._base.path}: checksum does not match, damaged")
             except StoreError as error:
                 damages.append(str(error))
-            if bases != {self._base_checksum}:
-                damages.append(f"{self._base_file}: checksum does not match, damaged")
         return [damage for damage in damages if damage is not None]
 
     def headers(self) -> dict[int, dict[str, Any]]:
@@ -209,7 +210,7 @@ class DrawStore(Draws):
 
     def size_on_disk(self) -> int:
         """Bytes of all draws, without `base.safetensors`."""
-        return sum(record["bytes"] for record in self._records.values())
+        return sum(record["bytes"] for record in self._kept.values())
 
     def lock_chain(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Become the only writer of a chain, until `close`; `append` does so by itself.
@@ -232,31 +233,38 @@ class DrawStore(Draws):
         """`lock_chain` without the check of the dtype, which matters to draws only."""
         with readable_io_errors(self.path, f"locking chain {chain_id}"):
             self._create()
-            lock = self.path / "chains" / f"{chain_id:04d}.lock"
-            self._locks[chain_id] = acquire_lock(lock, f"chain {chain_id} of {self.path}")
-            # Another process may have written this chain since the store was opened.
-            lines, _ = read_lines(self._manifest(chain_id))
-            sizes = _sizes(self.path / "draws")
-            for line in self._enter(chain_id, lines):
-                if sizes.get(line["draw"]) == line["bytes"]:
-                    self._records[chain_id, line["step"]] = line
+            what = f"chain {chain_id} of {self.path}"
+            self._locks[chain_id] = acquire_lock(self._lock_file(chain_id), what)
+            self._read_on(chain_id)  # another process may have written this chain
             if chain_id not in self._headers:
                 made = {**self.provenance, **(provenance or {})}
                 header = {"chain": chain_id, "provenance": made, "versions": versions()}
-                append_line(self._manifest(chain_id), header)
+                self._manifest(chain_id).append(header)
                 flush(self.path / "chains")
                 self._headers[chain_id] = header
 
     @contextmanager
     def locked(self, chain_ids: Collection[int]) -> Iterator[None]:
-        """Hold the locks of several chains, to set log-likelihoods of their draws."""
-        new = [chain_id for chain_id in chain_ids if chain_id not in self._locks]
+        """Hold the locks of several chains, to set log-likelihoods of their draws.
+
+        Those are written at once, and flushed to the disk together at the end of the block: a crash
+        of the machine may lose those of the block, which can be computed again, but no draw.
+        """
+        to_lock = [chain_id for chain_id in chain_ids if chain_id not in self._locks]
+        to_flush = set(chain_ids) - self._flushed_later  # others are flushed by an outer block
+        self._flushed_later |= to_flush
         try:
-            for chain_id in new:
+            for chain_id in to_lock:
                 self._lock(chain_id)
             yield
         finally:
-            self.close(new)
+            self._flushed_later -= to_flush
+            try:
+                for chain_id in to_flush:
+                    with readable_io_errors(self.path, f"flushing chain {chain_id}"):
+                        self._manifest(chain_id).flush()
+            finally:
+                self.close(to_lock)
 
     def close(self, chain_ids: Collection[int] | None = None) -> None:
         """Release the locks of some chains, by default of all; the next append takes them again."""
@@ -271,15 +279,24 @@ class DrawStore(Draws):
             text = json.dumps({"format": FORMAT, "dtype": _named(self._dtype)})
             atomic_write(file, lambda temporary: temporary.write_text(text + "\n"))
 
-    def _manifest(self, chain_id: int) -> Path:
-        return self.path / "chains" / f"{chain_id:04d}.manifest"
+    def _manifest(self, chain_id: int) -> Manifest:
+        if chain_id not in self._manifests:
+            path = self.path / "chains" / f"{chain_id:04d}.manifest"
+            self._manifests[chain_id] = Manifest(path)
+        return self._manifests[chain_id]
+
+    def _lock_file(self, chain_id: int) -> Path:
+        return self.path / "chains" / f"{chain_id:04d}.lock"
 
     def _append(self, draw: Draw) -> None:
         chain_id, step = draw.chain_id, draw.step
         self.lock_chain(chain_id)
         with readable_io_errors(self.path, f"writing the draw of chain {chain_id}, step {step}"):
-            kept = for_disk(self._split(draw.tensors()), self._dtype)
-            held = self._records.get((chain_id, step))
+            tensors = draw.tensors()
+            if self._only is not None:
+                tensors = self._base.split(tensors, self._only, self._needs_base)
+            kept = for_disk(tensors, self._dtype)
+            held = self._kept.get((chain_id, step))
             if held is not None:
                 if held["checksum"] != checksum(kept):
                     raise DrawConflictError(chain_id, step)
@@ -296,53 +313,20 @@ class DrawStore(Draws):
                 "cycle": draw.cycle,
                 "stage": draw.stage,
                 "log_likelihood": draw.log_likelihood,
-                "base": self._base_checksum if self._only is not None else None,
+                "base": self._base.checksum if self._only is not None else None,
                 "bytes": file.stat().st_size,
                 "checksum": digest.result(),
             }
-            append_line(self._manifest(chain_id), record)
-            self._records[chain_id, step] = record
+            self._manifest(chain_id).append(record)
+            self._kept[chain_id, step] = record
 
-    def _set_log_likelihood(self, chain_id: int, step: int, value: float) -> None:
+    def _set_log_likelihood(self, key: Key, value: float) -> None:
+        chain_id, step = key
         action = f"setting the log-likelihood of chain {chain_id}, step {step}"
+        line = {"likelihood_of": step, "log_likelihood": value}
         with self.locked([chain_id]), readable_io_errors(self.path, action):
-            append_line(self._manifest(chain_id), {"likelihood_of": step, "log_likelihood": value})
-        self._log_likelihoods[chain_id, step] = value
-
-    def _split(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors that a draw stores; the others go into the base, or must equal it."""
-        if self._only is None:
-            return tensors
-        wanted = self._only if callable(self._only) else set(self._only).__contains__
-        kept = {name: tensor for name, tensor in tensors.items() if wanted(name)}
-        if not kept:
-            raise ValueError(f"only={self._only!r} keeps nothing of {', '.join(tensors)}")
-        rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
-        if rest and not self._read_base():
-            if any(record["base"] for record in self._records.values()):
-                raise StoreError(f"{self._base_file} is missing: the draws in the store need it")
-            # If another chain has written it meanwhile, that one stays and is compared with.
-            write_tensors(self._base_file, for_disk(rest, dtype=None), overwrite=False)
-        base = self._read_base()
-        for name, tensor in rest.items():
-            if name not in base or not torch.equal(base[name], tensor.cpu()):
-                raise StoreError(
-                    f"{name} is not stored by only= and differs from the base of {self.path}: "
-                    "store it in each draw, or use another store"
-                )
-        return kept
-
-
-def keep_trainable(model: nn.Module) -> Callable[[str], bool]:
-    """For `only=`: what training changes, that is trainable parameters and all buffers."""
-    named = model.named_parameters(remove_duplicate=False)
-    # The draws of a stack have the names of the single model.
-    frozen = {name.removeprefix("inner.") for name, param in named if not param.requires_grad}
-    return partial(_is_absent, frozen)
-
-
-def _is_absent(names: set[str], name: str) -> bool:
-    return name not in names
+            self._manifest(chain_id).append(line, flushed=False)  # by `locked`
+        self._log_likelihoods[key] = value
 
 
 def _named(dtype: torch.dtype | None) -> str | None:
@@ -355,11 +339,13 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages}
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """Sizes of the files of a folder by name; files that vanish meanwhile are skipped."""
-    sizes: dict[str, int] = {}
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                sizes[entry.name] = entry.stat().st_size
-    return sizes
+def _problems_of_files(records: list[dict[str, Any]], sizes: dict[str, int]) -> list[str]:
+    problems: list[str] = []
+    for record in records:
+        name, size, expected = record["draw"], sizes.get(record["draw"]), record["bytes"]
+        if size is None:
+            problems.append(f"draws/{name}: missing")
+        elif size != expected:
+            what = "truncated" if size < expected else "too long"
+            problems.append(f"draws/{name}: {what} ({size} of {expected} bytes)")
+    return problems

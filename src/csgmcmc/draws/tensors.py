@@ -1,8 +1,9 @@
 """Tensors in one safetensors file, written atomically."""
 
+import errno
 import json
 import math
-import mmap
+import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from csgmcmc.errors import StoreError
 from csgmcmc.files import atomic_write
 
 DTYPES = {  # by their names in the safetensors format
@@ -34,6 +36,13 @@ DTYPES = {  # by their names in the safetensors format
 }
 
 
+# A smaller file is read faster than it is mapped. And a process has 65,530 mappings by default on
+# Linux: of larger files they are enough for 4 GiB of draws.
+LARGEST_READ = 64 * 2**10
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, overwrite: bool = True) -> None:
     """Write `tensors` to a temporary file, flush it, then rename it to `path`."""
     unique, aliases = _without_aliases(tensors)
@@ -42,23 +51,48 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, overwrite: bool 
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, memory-mapped: pages are read when they are used.
+    """The tensors of a file, memory-mapped if it is large: pages are read when they are used.
+
+    Raises `StoreError` if the file is missing or damaged. If the process has no more descriptors or
+    memory, which says nothing about the file, the error is an `OSError` or a `MemoryError`.
 
     The safetensors format is a length, a JSON header and the bytes. It is parsed here because
     `safe_open` takes about 50 microseconds per tensor, longer than a small model's forward pass.
     """
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    start = 8 + int.from_bytes(mapped[:8], "little")
-    header = json.loads(mapped[8:start])
-    metadata = header.pop("__metadata__", {})
-    tensors = {name: _tensor_at(mapped, start, entry) for name, entry in header.items()}
-    for alias, name in json.loads(metadata.get("aliases", "{}")).items():
-        tensors[alias] = tensors[name]
+    try:
+        content = _content(path)
+        start = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(bytes(content[8:start]))
+        metadata = header.pop("__metadata__", {})
+        tensors = {name: _tensor_at(content, start, entry) for name, entry in header.items()}
+        for alias, name in json.loads(metadata.get("aliases", "{}")).items():
+            tensors[alias] = tensors[name]
+    except MemoryError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
+        raise StoreError(f"{path}: cannot be read ({error})") from error
     return tensors
 
 
-def _tensor_at(mapped: mmap.mmap, start: int, entry: dict[str, Any]) -> Tensor:
+def _content(path: Path) -> memoryview:
+    """The bytes of a file: changing them never changes the file, and no descriptor stays open."""
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= LARGEST_READ:
+            content = bytearray(size)
+            if file.readinto(content) != size:
+                raise ValueError("truncated while it was read")
+            return memoryview(content)
+    try:  # Python's mmap keeps a descriptor for each mapping: 1024 draws would be too many
+        mapped = torch.from_file(str(path), False, size, dtype=torch.uint8, device="cpu")
+    except RuntimeError as error:  # although the file could be opened, and has this size
+        raise OSError(errno.ENOMEM, f"cannot be mapped into memory: {error}", str(path)) from error
+    return mapped.numpy().data
+
+
+def _tensor_at(content: memoryview, start: int, entry: dict[str, Any]) -> Tensor:
     dtype, shape = DTYPES[entry["dtype"]], entry["shape"]
     first, end = entry["data_offsets"]
     count = math.prod(shape)
@@ -66,7 +100,7 @@ def _tensor_at(mapped: mmap.mmap, start: int, entry: dict[str, Any]) -> Tensor:
         raise ValueError(f"{end - first} bytes for a tensor of shape {shape} and {dtype}")
     if not count:
         return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(mapped, dtype=dtype, count=count, offset=start + first).view(shape)
+    return torch.frombuffer(content, dtype=dtype, count=count, offset=start + first).view(shape)
 
 
 def for_disk(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[str, Tensor]:

@@ -31,7 +31,8 @@ Outputs = Iterator[tuple[list[int], int, Any]]
 
 MOST_STACKED_ROWS = 256  # of a batch that is evaluated under a stack by default
 STACK_BYTES = 32 * 2**20  # of weights in a stack
-HELD_BYTES = 128 * 2**20  # of draws that stay mapped between calls, if all of them fit
+HELD_BYTES = 128 * 2**20  # of draws that stay open between calls, if all of them fit
+TENSOR_BYTES = 2**10  # that a held tensor takes beside its values, about
 OUTPUT_BYTES = 16 * 2**20  # of outputs that are buffered before they are yielded
 MOST_AT_ONCE = 64  # draws whose outputs are buffered, however small they are
 
@@ -73,7 +74,8 @@ class Members:
         self._perceptron = is_perceptron(self.architecture)
         self._stack_holds_all = len(self.draws) <= self._stack_size
         # Keeping only some would use memory for little gain.
-        self._hold = len(self.draws) * size <= HELD_BYTES
+        held_size = size + TENSOR_BYTES * len(self._places)
+        self._hold = len(self.draws) * held_size <= HELD_BYTES
         self._whole_stack: dict[str, Tensor] | None = None
         self._held: dict[int, dict[str, Tensor]] = {}
 

@@ -1,0 +1,226 @@
+"""One writer for each chain, which finds what others have written before."""
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from csgmcmc.draws import DrawStore, keep_trainable
+from csgmcmc.draws import store as store_module
+from csgmcmc.errors import DrawConflictError, LockedError
+from tests.draws.support import draw_file, fill, reopened
+
+WRITER = """
+import sys, torch
+from csgmcmc import Tick, stack
+from csgmcmc.draws import DrawStore
+path, chain = sys.argv[1], int(sys.argv[2])
+store = DrawStore(path)
+for step in range(50):
+    weights = {"w": torch.full((1000,), chain + step / 100)}
+    store.append(weights, step=step, chain_id=chain)
+if len(sys.argv) > 3:
+    print("ready", flush=True); sys.stdin.read()
+"""
+
+
+def test_several_processes_write_their_chains_at_once(tmp_path):
+    processes = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(chain)])
+        for chain in range(4)
+    ]
+    assert [process.wait(timeout=120) for process in processes] == [0] * 4
+    store = DrawStore(tmp_path)
+    assert len(store) == 200
+    assert store.verify() == []
+    assert store[150].tensors()["w"][0] == 3.0
+
+
+def test_a_chain_has_one_writer_and_a_killed_one_lets_go(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path), "2", "wait"],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    store = DrawStore(tmp_path)
+    with pytest.raises(LockedError, match=r"chain 2 .* by another process"):
+        store.append({"w": torch.zeros(1000)}, step=99, chain_id=2)
+    store.append({"w": torch.zeros(1000)}, step=99, chain_id=3)
+    process.kill()
+    process.communicate()
+    store.append({"w": torch.zeros(1000)}, step=99, chain_id=2)
+    assert len(DrawStore(tmp_path)) == 52
+
+
+def test_two_stores_in_one_process_cannot_write_one_chain(tmp_path):
+    first, second = DrawStore(tmp_path), DrawStore(tmp_path)
+    first.append({"w": torch.zeros(1)}, step=1)
+    with pytest.raises(LockedError):
+        second.append({"w": torch.zeros(1)}, step=2)
+    first.close()
+    second.append({"w": torch.zeros(1)}, step=2)
+
+
+def test_a_pickled_store_keeps_its_options_and_not_its_locks(tmp_path, monkeypatch):
+    model: Any = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    model[0].requires_grad_(False)
+    monkeypatch.chdir(tmp_path)
+    store = DrawStore("store", only=keep_trainable(model), dtype=torch.bfloat16)
+    store.append(model, step=1)
+    pickled = pickle.dumps(store)
+    monkeypatch.chdir("/")
+    other = pickle.loads(pickled)
+    assert [draw.step for draw in other] == [1]
+    with pytest.raises(LockedError):
+        other.append(model, step=2)
+    store.close()
+    other.append(model, step=2)
+    other.close()
+    assert other[1].tensors()["1.weight"].dtype == torch.bfloat16
+    assert draw_file(other.path, 2).stat().st_size == draw_file(other.path, 1).stat().st_size
+
+
+def test_a_store_that_was_opened_earlier_sees_what_was_written_since(tmp_path):
+    first, second = DrawStore(tmp_path), DrawStore(tmp_path)
+    first.append({"w": torch.zeros(2)}, step=1)
+    first.close()
+    with pytest.raises(DrawConflictError):
+        second.append({"w": torch.ones(2)}, step=1)
+    second.append({"w": torch.ones(2)}, step=2)
+    second.close()
+    assert [draw.tensors()["w"][0] for draw in DrawStore(tmp_path)] == [0, 1]
+
+
+def test_a_lock_reads_only_what_another_has_written_since(tmp_path, monkeypatch):
+    first = fill(tmp_path, count=6)
+    second = DrawStore(tmp_path)
+    second.append({"w": torch.full((100,), 8.0)}, step=8)
+    second.append({"w": torch.full((100,), 7.0)}, step=7)
+    second.set_log_likelihood(second[2], -2.0)
+    second.close()
+    looked_at = []
+    stat = Path.stat
+    monkeypatch.setattr(
+        Path, "stat", lambda path, **options: looked_at.append(path.name) or stat(path, **options)
+    )
+    first.lock_chain(0)
+    assert [draw.step for draw in first] == [0, 1, 2, 3, 4, 5, 7, 8]
+    assert first[2].log_likelihood == -2.0
+    files = [name for name in looked_at if name.endswith(".safetensors")]
+    assert files == ["0000-000000008.safetensors", "0000-000000007.safetensors"]
+
+
+def test_new_lines_without_their_files_are_not_draws(tmp_path):
+    first = fill(tmp_path, count=2)
+    second = DrawStore(tmp_path)
+    for step in (2, 3):
+        second.append({"w": torch.full((100,), float(step))}, step=step)
+    second.close()
+    os.truncate(draw_file(tmp_path, 2), 50)
+    draw_file(tmp_path, 3).unlink()
+    first.lock_chain(0)
+    assert [draw.step for draw in first] == [0, 1]
+
+
+def test_a_store_that_was_made_anew_is_read_anew(tmp_path):
+    """What the first object knows of the old draws must not keep it from writing new ones."""
+    first = fill(tmp_path / "store", count=3)
+    first.set_log_likelihood(first[0], -1.0)
+    shutil.rmtree(tmp_path / "store")
+    second = DrawStore(tmp_path / "store")
+    second.append({"w": torch.full((100,), 2.0)}, step=2)
+    second.close()
+    first.append({"w": torch.ones(100)}, step=0)
+    first.close()
+    for store in (first, DrawStore(tmp_path / "store")):
+        assert [(draw.step, draw.log_likelihood) for draw in store] == [(0, None), (2, None)]
+        assert store.verify() == []
+
+
+def test_log_likelihoods_of_a_block_are_flushed_once_and_draws_one_by_one(tmp_path, monkeypatch):
+    store = fill(tmp_path, count=4)
+    flushed = []
+
+    def fsync(descriptor):
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(KeyboardInterrupt), store.locked([0]):
+        for draw in store:
+            store.set_log_likelihood(draw, -1.0)
+        assert not flushed
+        raise KeyboardInterrupt
+    assert flushed == ["0000.manifest"]
+    store.set_log_likelihood(store[1], -2.0)
+    assert flushed == ["0000.manifest"] * 2
+    with store.locked([0]):
+        store.set_log_likelihood(store[0], -3.0)
+        flushed.clear()
+        store.append({"w": torch.zeros(100)}, step=9)
+        assert flushed[-1] == "0000.manifest"  # a draw does not wait for the end of the block
+    assert flushed.count("0000.manifest") == 1
+
+
+KILLED_IN_A_BLOCK = """
+import os, signal, sys
+from csgmcmc import DrawStore
+store = DrawStore(sys.argv[1])
+with store.locked([0]):
+    for draw in store:
+        store.set_log_likelihood(draw, -float(draw.step))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_that_is_killed_in_a_block_loses_no_log_likelihood(tmp_path):
+    fill(tmp_path)
+    code = subprocess.run([sys.executable, "-c", KILLED_IN_A_BLOCK, str(tmp_path)], check=False)
+    assert code.returncode == -9
+    store = DrawStore(tmp_path)
+    assert store.problems == []
+    assert [draw.log_likelihood for draw in store] == [0, -1, -2, -3, -4]
+
+
+def test_a_draw_that_is_written_while_the_store_is_opened_is_no_leftover(tmp_path, monkeypatch):
+    fill(tmp_path, count=2)
+    sizes = store_module.file_sizes
+
+    def written_first(folder: Path) -> dict[str, int]:
+        """The manifests were read; now another process writes and ends, then files are listed."""
+        writer = DrawStore(tmp_path)
+        writer.append({"w": torch.ones(100)}, step=7)
+        writer.close()
+        return sizes(folder)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "file_sizes", lambda path: patch.undo() or written_first(path))
+        store = DrawStore(tmp_path)
+    assert store.problems == []
+    assert [draw.step for draw in store] == [0, 1, 7]
+
+
+def test_a_file_without_a_line_is_a_leftover_unless_its_chain_is_being_written(tmp_path):
+    fill(tmp_path, count=2)
+    writer = fill(tmp_path, count=2, chain=1)
+    writer.lock_chain(1)
+    for chain in (0, 1):
+        draw_file(tmp_path, 9, chain).write_bytes(b"not yet committed")
+    leftover = "draws/0000-000000009.safetensors: not in a manifest, ignored"
+    assert reopened(tmp_path).problems == [leftover]
+    writer.close()
+    assert len(reopened(tmp_path).problems) == 2
+
+
+def test_opening_takes_no_lock_unless_a_file_has_no_line(tmp_path, monkeypatch):
+    fill(tmp_path)
+    monkeypatch.setattr(store_module, "is_locked", lambda _: pytest.fail("takes a lock"))
+    assert len(DrawStore(tmp_path)) == 5

@@ -1,0 +1,115 @@
+"""What a manifest has read is not read again, and nothing that was added or replaced is missed."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from csgmcmc.draws.manifest import Manifest
+
+ACTIONS = [
+    "own line",
+    "line of another",
+    "two of another",
+    "torn",
+    "in writing",
+    "replaced",
+    "gone",
+]
+
+
+def records_of(path: Path) -> list[dict]:
+    return Manifest(path).read_new().records
+
+
+def act(action: str, manifest: Manifest, number: int) -> None:
+    path, record = manifest.path, {"number": number}
+    other = Manifest(path)
+    if action == "own line":
+        manifest.append(record)
+    elif action == "line of another":
+        other.append(record)
+    elif action == "two of another":
+        other.append(record)
+        other.append({"number": -number}, flushed=False)
+    elif action == "torn":
+        other.append(record)
+        os.truncate(path, path.stat().st_size - 3)
+    elif action == "in writing":  # all but the end of the line
+        other.append(record)
+        os.truncate(path, path.stat().st_size - 1)
+    elif action == "new file":
+        path.unlink(missing_ok=True)
+        for copy in range(3 * number):
+            other.append({"replaced": copy})
+    else:
+        path.unlink(missing_ok=True)
+
+
+@given(actions=st.lists(st.tuples(st.sampled_from(ACTIONS), st.booleans()), max_size=10))
+def test_what_was_read_in_parts_is_what_is_there(actions, tmp_path_factory):
+    """Any sequence of writers and accidents, read after some of them."""
+    manifest = Manifest(tmp_path_factory.mktemp("chain") / "0000.manifest")
+    known: list[dict] = []
+
+    def read() -> None:
+        lines = manifest.read_new()
+        if lines.replaced:
+            known.clear()
+        known.extend(record for record in lines.records if record not in known)
+
+    for number, (action, reads) in enumerate(actions, start=1):
+        if action == "own line":
+            read()  # as a writer does, once it has the lock
+            known.append({"number": number})
+        act(action, manifest, number)
+        if reads:
+            read()
+    read()
+    assert known == records_of(manifest.path)
+    assert manifest.read_new().records == []
+
+
+@pytest.mark.parametrize("replacement", ["a", "abc", "abcdef"])
+def test_a_file_that_was_rewritten_in_place_is_read_from_its_start(tmp_path, replacement):
+    manifest, other = Manifest(tmp_path / "one"), Manifest(tmp_path / "other")
+    for letter in "xyz":
+        manifest.append({"letter": letter})
+    for letter in replacement:
+        other.append({"letter": letter})
+    os.utime(other.path, ns=(0, 0))
+    manifest.path.write_bytes(other.path.read_bytes())  # the same inode
+    os.utime(manifest.path, ns=(0, 0))
+    lines = manifest.read_new()
+    assert lines.replaced
+    assert [record["letter"] for record in lines.records] == list(replacement)
+
+
+def test_a_problem_has_its_line_number_also_in_what_was_added(tmp_path):
+    manifest = Manifest(tmp_path / "0000.manifest")
+    manifest.append({"line": 1})
+    with manifest.path.open("ab") as file:
+        file.write(b"00000000 {}\n")
+    Manifest(manifest.path).append({"line": 3})
+    lines = manifest.read_new()
+    assert lines.problems == ["0000.manifest, line 2: torn or changed, skipped"]
+    assert lines.records == [{"line": 3}]
+
+
+def test_lines_are_flushed_together_where_that_is_asked_for(tmp_path, monkeypatch):
+    manifest = Manifest(tmp_path / "0000.manifest")
+    flushed = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    for number in range(5):
+        manifest.append({"number": number}, flushed=False)
+    assert len(records_of(manifest.path)) == 5  # other processes see them at once
+    assert not flushed
+    manifest.flush()
+    manifest.flush()
+    assert len(flushed) == 1
+    manifest.append({"number": 5}, flushed=False)
+    manifest.append({"number": 6})  # flushes the line before as well
+    manifest.flush()
+    assert len(flushed) == 2

@@ -1,0 +1,95 @@
+"""Draws are read or mapped: no file stays open, and only damage is called so."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from csgmcmc.draws import DrawStore
+from csgmcmc.draws.tensors import LARGEST_READ
+from csgmcmc.errors import StoreError
+from tests.draws.support import draw_file, fill
+
+LARGE = LARGEST_READ // 4 + 1  # floats: the file is mapped
+EACH_WAY = pytest.mark.parametrize("size", [100, LARGE], ids=["read", "mapped"])
+
+
+def is_mapped(tensor: torch.Tensor, name: str) -> bool:
+    return any(
+        int(low, 16) <= tensor.data_ptr() < int(high, 16) and name in line
+        for line in Path("/proc/self/maps").read_text().splitlines()
+        for low, high in [line.split()[0].split("-")]
+    )
+
+
+@EACH_WAY
+def test_opening_reads_manifests_alone_and_large_draws_are_mapped(tmp_path, size):
+    fill(tmp_path, count=20, size=size)
+    for step in range(20):  # the same size, but nothing that could be read
+        if step != 11:
+            draw_file(tmp_path, step).write_bytes(b"x" * draw_file(tmp_path, step).stat().st_size)
+    store = DrawStore(tmp_path)
+    assert len(store) == 20
+    assert is_mapped(store[11].tensors()["w"], "0000-000000011") == (size == LARGE)
+
+
+@EACH_WAY
+def test_writing_to_a_loaded_draw_leaves_the_file_alone(tmp_path, size):
+    fill(tmp_path, size=size)
+    DrawStore(tmp_path)[2].tensors()["w"].zero_()
+    assert DrawStore(tmp_path).verify() == []
+
+
+@EACH_WAY
+def test_a_draw_that_is_in_use_holds_no_file_open(tmp_path, size):
+    fill(tmp_path, size=size)
+    store = DrawStore(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    held = [draw.tensors() for draw in store]
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert [tensors["w"][-1].item() for tensors in held] == [0, 1, 2, 3, 4]
+
+
+@EACH_WAY
+@pytest.mark.parametrize("length", [0, 7, 60, 200])
+def test_a_draw_that_was_truncated_after_opening_is_damaged(tmp_path, size, length):
+    fill(tmp_path, size=size)
+    store = DrawStore(tmp_path)
+    os.truncate(draw_file(tmp_path, 3), length)
+    with pytest.raises(StoreError, match=r"000000003.*cannot be read"):
+        store[3].tensors()
+    assert len(store.verify()) == 1
+
+
+def fails_with(error: Exception):
+    def failing(*args, **kwargs):
+        raise error
+
+    return failing
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_too_many_open_files_are_no_damage(tmp_path, monkeypatch, code):
+    store = fill(tmp_path)
+    monkeypatch.setattr(Path, "open", fails_with(OSError(code, os.strerror(code))))
+    for reading in (store[3].tensors, store.verify):
+        with pytest.raises(OSError, match=os.strerror(code)):
+            reading()
+
+
+def test_a_disk_that_cannot_be_read_is_damage(tmp_path, monkeypatch):
+    store = fill(tmp_path, count=1)
+    monkeypatch.setattr(Path, "open", fails_with(OSError(errno.EIO, "Input/output error")))
+    assert [line for line in store.verify() if "Input/output error" in line] == store.verify()
+    with pytest.raises(StoreError, match="cannot be read"):
+        store[0].tensors()
+
+
+def test_too_many_mappings_are_no_damage(tmp_path, monkeypatch):
+    store = fill(tmp_path, count=1, size=LARGE)
+    message = "unable to mmap 70000 bytes: Cannot allocate memory (12)"
+    monkeypatch.setattr(torch, "from_file", fails_with(RuntimeError(message)))
+    with pytest.raises(OSError, match=r"cannot be mapped into memory: .*Cannot allocate memory"):
+        store[0].tensors()
