@@ -1,5 +1,9 @@
 """Noise and update in one pass, against the plain update and against plain arithmetic."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -163,3 +167,33 @@ def test_empty_parameters_are_left_alone(sampler):
     empty.grad, full.grad = torch.zeros(0, 3), torch.zeros(3)
     chain.step()
     assert (full != 0).all()
+
+
+PATH_OF_A_CHAIN = """
+import hashlib, torch
+from csgmcmc import SGHMC
+param = torch.ones(5000)
+chain = SGHMC([param], lr=0.1, num_data=10, weight_decay=0.1, fused=True, seed=1)
+for _ in range(20):
+    param.grad = param * 0.5
+    chain.step()
+print(hashlib.sha256(param.numpy().tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_every_cpu_computes_the_same_bits(tmp_path):
+    """Kernels compiled for CPUs with other vector units, and with fused multiply-add or without."""
+    found = set()
+    for number, variables in enumerate(
+        [{}, {"NUMBA_CPU_NAME": "generic"}, {"NUMBA_CPU_NAME": "generic", "NUMBA_OPT": "1"}]
+    ):
+        result = subprocess.run(
+            [sys.executable, "-c", PATH_OF_A_CHAIN],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / str(number)), **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.add(result.stdout)
+    assert len(found) == 1

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from llvmlite.ir import IRBuilder
 from numba import carray, njit, types, uint32
 from numba.extending import intrinsic
 
@@ -39,6 +40,7 @@ L0, L1, L2, L3, L4, L5, L6, L7, L8 = LOG
 S0, S1, S2 = SINE
 C0, C1, C2 = COSINE
 HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
+MINUS_157, MINUS_HALF = np.uint32(2**32 - 157), np.uint32(2**32 - 0x200000)
 
 
 def _kernel(function: Callable[..., Any]) -> Any:
@@ -60,61 +62,89 @@ def _floats(_: Any, address: Any) -> Any:
     return types.CPointer(types.float32)(address), generate
 
 
+def _on_words(build: Callable[..., Any]) -> Any:
+    """An operation on two 32-bit words: numba's own widens them to 64 bits, at twice the cost."""
+
+    @intrinsic
+    def operation(_: Any, first: Any, second: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return build(builder, *args)
+
+        return types.uint32(types.uint32, types.uint32), generate
+
+    return operation
+
+
+_add = _on_words(IRBuilder.add)
+_and = _on_words(IRBuilder.and_)
+_xor = _on_words(IRBuilder.xor)
+_shift_left = _on_words(IRBuilder.shl)
+_shift_right = _on_words(IRBuilder.lshr)
+
+
 @njit(inline="always")
 def _rotate(word: Any, bits: Any) -> Any:
-    return uint32((word << uint32(bits)) | (word >> uint32(32 - bits)))
+    return _xor(_shift_left(word, uint32(bits)), _shift_right(word, uint32(32 - bits)))
 
 
 @njit(inline="always")
 def _round(a: Any, b: Any, c: Any, d: Any, first: Any, second: Any) -> Any:
-    a, c = uint32(a + b), uint32(c + d)
-    return a, uint32(_rotate(b, first) ^ a), c, uint32(_rotate(d, second) ^ c)
+    a, c = _add(a, b), _add(c, d)
+    return a, _xor(_rotate(b, first), a), c, _xor(_rotate(d, second), c)
 
 
 @njit(inline="always")
-def _threefry(a: Any, b: Any, c: Any, d: Any, k0: Any, k1: Any, k2: Any, k3: Any) -> Any:
-    k4 = uint32(k0 ^ k1 ^ k2 ^ k3 ^ uint32(PARITY))
-    a, b, c, d = uint32(a + k0), uint32(b + k1), uint32(c + k2), uint32(d + k3)
+def threefry(a: Any, b: Any, c: Any, d: Any, k0: Any, k1: Any, k2: Any, k3: Any) -> Any:
+    """Four words from a counter and a key of four words each."""
+    k4 = _xor(_xor(_xor(k0, k1), _xor(k2, k3)), uint32(PARITY))
+    a, b, c, d = _add(a, k0), _add(b, k1), _add(c, k2), _add(d, k3)
     a, b, c, d = _round(a, b, c, d, 10, 26)
     a, d, c, b = _round(a, d, c, b, 11, 21)
     a, b, c, d = _round(a, b, c, d, 13, 27)
     a, d, c, b = _round(a, d, c, b, 23, 5)
-    a, b, c, d = uint32(a + k1), uint32(b + k2), uint32(c + k3), uint32(d + k4 + uint32(1))
+    a, b, c, d = _add(a, k1), _add(b, k2), _add(c, k3), _add(d, _add(k4, uint32(1)))
     a, b, c, d = _round(a, b, c, d, 6, 20)
     a, d, c, b = _round(a, d, c, b, 17, 11)
     a, b, c, d = _round(a, b, c, d, 25, 10)
     a, d, c, b = _round(a, d, c, b, 18, 20)
-    a, b, c, d = uint32(a + k2), uint32(b + k3), uint32(c + k4), uint32(d + k0 + uint32(2))
+    a, b, c, d = _add(a, k2), _add(b, k3), _add(c, k4), _add(d, _add(k0, uint32(2)))
     a, b, c, d = _round(a, b, c, d, 10, 26)
     a, d, c, b = _round(a, d, c, b, 11, 21)
     a, b, c, d = _round(a, b, c, d, 13, 27)
     a, d, c, b = _round(a, d, c, b, 23, 5)
-    a, b, c, d = uint32(a + k3), uint32(b + k4), uint32(c + k0), uint32(d + k1 + uint32(3))
+    a, b, c, d = _add(a, k3), _add(b, k4), _add(c, k0), _add(d, _add(k1, uint32(3)))
     return _round(a, b, c, d, 6, 20)
 
 
 @njit(inline="always")
 def _two_normals(first: Any, second: Any) -> Any:
-    bits = np.float32(np.float32(np.int32(first >> uint32(1))) + HALF).view(np.int32)
-    exponent = np.float32((bits >> np.int32(23)) - np.int32(157))
-    m = np.int32((bits & np.int32(0x7FFFFF)) | np.int32(0x3F000000)).view(np.float32)
+    uniform = np.float32(np.float32(np.int32(_shift_right(first, uint32(1)))) + HALF)
+    bits = uint32(uniform.view(np.uint32))
+    exponent = np.float32(np.int32(_add(_shift_right(bits, uint32(23)), MINUS_157)))
+    m = np.uint32(_xor(_and(bits, uint32(0x7FFFFF)), uint32(0x3F000000))).view(np.float32)
     low = m < ROOT_HALF
     exponent = exponent - ONE if low else exponent
     m = m + m - ONE if low else m - ONE
     z = m * m
     p = (((((((L0 * m + L1) * m + L2) * m + L3) * m + L4) * m + L5) * m + L6) * m + L7) * m + L8
     radius = np.sqrt(-TWO * (m + (p * m * z - HALF * z) + LN2 * exponent))
-    quarter = second >> uint32(30)
-    from_middle = np.int32((second >> uint32(8)) & uint32(0x3FFFFF)) - np.int32(0x200000)
-    angle = (np.float32(from_middle) + HALF) * QUARTER_TURN
+    place = _and(_shift_right(second, uint32(8)), uint32(0x3FFFFF))
+    angle = (np.float32(np.int32(_add(place, MINUS_HALF))) + HALF) * QUARTER_TURN
     z = angle * angle
     sine = ((S0 * z + S1) * z + S2) * z * angle + angle
     cosine = ((C0 * z + C1) * z + C2) * z * z - HALF * z + ONE
-    odd = (quarter & uint32(1)) != uint32(0)
+    odd = _and(second, uint32(0x40000000)) != uint32(0)
     x, y = (sine, cosine) if odd else (cosine, sine)
-    x = -x if (quarter == uint32(1)) | (quarter == uint32(2)) else x
-    y = -y if quarter >= uint32(2) else y
-    return radius * x, radius * y
+    # In the quarters 1 and 2 the cosine is negative, in 2 and 3 the sine.
+    x = _with_sign(x, _xor(second, _shift_left(second, uint32(1))))
+    return radius * x, radius * _with_sign(y, second)
+
+
+@njit(inline="always")
+def _with_sign(x: Any, word: Any) -> Any:
+    """`x` or `-x`, by the first bit of a word."""
+    bits = uint32(np.float32(x).view(np.uint32))
+    return np.uint32(_xor(bits, _and(word, uint32(0x80000000)))).view(np.float32)
 
 
 @njit(nogil=True, error_model="numpy", inline="always")
@@ -129,8 +159,8 @@ def _chunk(
         block, at = (first + group) * LANES, group * GROUP
         low, high = uint32(block), uint32(block >> 32)
         for lane in range(LANES):
-            a, b, c, d = _threefry(
-                uint32(low + uint32(lane)),
+            a, b, c, d = threefry(
+                _add(low, uint32(lane)),
                 high,
                 uint32(step),
                 uint32(step >> 32),
@@ -166,7 +196,8 @@ def fill(
             own_chain, position, end = chain + runs[run, 0], runs[run, 1], done + length
             while done < end:
                 noise = _chunk(numbers, position, end - done, seed, own_chain, parameter, step)
-                target[done : done + len(noise)] = noise
+                for i in range(len(noise)):
+                    target[done + i] = noise[i]
                 position += len(noise)
                 done += len(noise)
 
@@ -218,4 +249,4 @@ def move(
 @njit
 def words(counter: Any, key: Any) -> Any:
     """Four random words, for tests against published ones."""
-    return _threefry(counter[0], counter[1], counter[2], counter[3], key[0], key[1], key[2], key[3])
+    return threefry(counter[0], counter[1], counter[2], counter[3], key[0], key[1], key[2], key[3])
