@@ -3,9 +3,9 @@
     make dieharder
 
 The stream has the words of 4,096 positions of a parameter for one step, then those for the next
-step. Needs the program `dieharder` (a Debian package) and takes about an hour. A test's results are
-written to runs/bench/dieharder.jsonl when it ends; a run that was stopped goes on from there. At the
-end their count is put into docs/performance.md.
+step. Needs the program `dieharder` (a Debian package) and takes about an hour. The results of a
+test are written to runs/bench/dieharder.jsonl when it ends, and a run that was stopped continues
+from there. At the end their count is put into docs/performance.md.
 """
 
 import json

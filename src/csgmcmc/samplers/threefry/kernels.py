@@ -66,8 +66,8 @@ def _on_words(build: Callable[..., Any]) -> Any:
     """An operation on two 32-bit words: numba's own widens them to 64 bits, at twice the cost."""
 
     @intrinsic
-    def operation(_: Any, first: Any, second: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def operation(_: Any, _first: Any, _second: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             return build(builder, *args)
 
         return types.uint32(types.uint32, types.uint32), generate
