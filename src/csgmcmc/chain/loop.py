@@ -239,7 +239,8 @@ class Chain:
             call(info)
         if self._callbacks:  # which may have evaluated the model
             for module, mode in self._modes:
-                module.training = mode
+                if module.training is not mode:  # setting an attribute of a module is slow
+                    module.training = mode
         return info
 
     def _gradients(self) -> Tensor:
