@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.batches import Loss, batch_loss
+from csgmcmc.chain.backward import backward
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.clipping import clip_gradients
 from csgmcmc.chain.events import Callback, StepInfo
@@ -261,7 +262,7 @@ class Chain:
                     )
                 if self.accumulate > 1:
                     losses = losses / self.accumulate
-                (losses.sum() if losses.ndim else losses).backward()
+                backward(losses.sum() if losses.ndim else losses)
             total = losses.detach() if total is None else total + losses.detach()
         assert total is not None  # noqa: S101  (accumulate is at least 1)
         return total
