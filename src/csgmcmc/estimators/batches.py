@@ -15,6 +15,8 @@ class Batches:
     last batch may be a single row, which batch normalisation rejects.
     """
 
+    draws_globally = False  # the order is from `generator`, and nothing else is random
+
     def __init__(
         self, features: Tensor, targets: Tensor, batch_size: int, generator: torch.Generator
     ) -> None:
