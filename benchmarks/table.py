@@ -20,6 +20,7 @@ ROWS = [
     ("loops", "ResNet-20", "SGHMC, T = 1", "torch SGD", 1.03),
     ("loops", "784-400-400-10", "cSGHMC by hand", "torch SGD", 1.15),
     ("loops", "64-64-10", "Chain", "by hand", 1.03),
+    ("estimators", "500 rows", "BayesianMLPClassifier", "MLPClassifier, as many", 1.3),
     ("peers", "40 chains", "csgmcmc, compiled", "blackjax", 2.0),
     ("peers", "4096 chains", "csgmcmc, compiled", "blackjax", 1.0),
     ("predictions", "784-400-400-10, batch 100, 10", "by default", "plain forwards", 1.1),

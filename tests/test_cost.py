@@ -2,16 +2,19 @@
 
 import io
 import os
+import sys
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from csgmcmc import SGHMC, SGLD, Chain, Constant, DrawStore, MemoryDraws, Posterior
+from csgmcmc.estimators import BayesianMLPClassifier
 from paper.networks import mlp
 
 
@@ -103,6 +106,44 @@ def test_a_chain_adds_one_look_at_the_loss_to_each_step():
     added = (chained(12) - chained(6)) - (by_hand(12) - by_hand(6))
     assert added["aten._local_scalar_dense.default"] == 6
     assert set(added) <= {"aten._local_scalar_dense.default", "aten.detach.default"}, added
+
+
+def calls_of_a_fit(epochs: int) -> Counter[str]:
+    """How many calls of functions there are in each file, but for the samplers and their shards.
+
+    An epoch has 10 steps.
+    """
+    counted: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            counted[frame.f_code.co_filename] += 1
+
+    features, labels = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    model = BayesianMLPClassifier(
+        (4,), epochs=epochs, batch_size=4, cycles=1, draws_per_cycle=1, random_state=0
+    )
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        model.fit(features, labels)
+    finally:
+        sys.setprofile(before)
+    samplers = ("csgmcmc/samplers/", "csgmcmc/shards.py")
+    loop = [name for name in counted if not any(part in name for part in samplers)]
+    return Counter({name.split("site-packages/")[-1]: counted[name] for name in loop})
+
+
+def test_the_loop_of_a_fit_is_few_calls_and_none_of_torchs_slow_ones():
+    """What 10 epochs, 100 steps, more of an estimator call in Python, besides the sampler."""
+    calls_of_a_fit(2)  # imports
+    added = calls_of_a_fit(20) - calls_of_a_fit(10)
+    assert "torch/utils/_pytree.py" not in added  # batches on a device
+    assert "torch/autograd/__init__.py" not in added  # `Tensor.backward`
+    assert "torch/optim/optimizer.py" not in added  # the wrapper of a step
+    assert "torch/autograd/profiler.py" not in added
+    own = {name: count for name, count in added.items() if "csgmcmc/" in name}
+    assert sum(own.values()) <= 45 * 100, own
 
 
 def make_draws(draws, count: int):

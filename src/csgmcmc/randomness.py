@@ -34,26 +34,30 @@ def generators_of(loader: object) -> list[torch.Generator]:
     return list(unique.values())
 
 
-def random_state(generators: Sequence[Generator]) -> dict[str, Any]:
+def random_state(generators: Sequence[Generator], *, with_global: bool = True) -> dict[str, Any]:
     """The state of the global generators and of `generators`, as tensors and plain values."""
+    own = {"generators": [_state_of(generator) for generator in generators]}
+    if not with_global:
+        return own
     _, key, *rest = np.random.get_state()  # noqa: NPY002  (users' transforms draw from it)
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
         "python": random.getstate(),
         "numpy": [torch.from_numpy(np.asarray(key, dtype=np.int64)), *rest],
-        "generators": [_state_of(generator) for generator in generators],
+        **own,
     }
 
 
 def restore_random_state(state: dict[str, Any], generators: Sequence[Generator]) -> None:
-    """Set all generators to where they were when `state` was taken."""
-    torch.set_rng_state(state["torch"])
-    if state["cuda"]:
-        torch.cuda.set_rng_state_all(state["cuda"])
-    random.setstate(state["python"])
-    key, *rest = state["numpy"]
-    np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    """Set all generators of `state` to where they were when it was taken."""
+    if "torch" in state:
+        torch.set_rng_state(state["torch"])
+        if state["cuda"]:
+            torch.cuda.set_rng_state_all(state["cuda"])
+        random.setstate(state["python"])
+        key, *rest = state["numpy"]
+        np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
     for generator, saved in zip(generators, state["generators"], strict=True):
         if isinstance(generator, torch.Generator):
             generator.set_state(saved)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.batches import Loss, batch_loss
+from csgmcmc.chain.backward import backward
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.clipping import clip_gradients
 from csgmcmc.chain.events import Callback, StepInfo
@@ -239,7 +240,8 @@ class Chain:
             call(info)
         if self._callbacks:  # which may have evaluated the model
             for module, mode in self._modes:
-                module.training = mode
+                if module.training is not mode:  # setting an attribute of a module is slow
+                    module.training = mode
         return info
 
     def _gradients(self) -> Tensor:
@@ -260,7 +262,7 @@ class Chain:
                     )
                 if self.accumulate > 1:
                     losses = losses / self.accumulate
-                (losses.sum() if losses.ndim else losses).backward()
+                backward(losses.sum() if losses.ndim else losses)
             total = losses.detach() if total is None else total + losses.detach()
         assert total is not None  # noqa: S101  (accumulate is at least 1)
         return total

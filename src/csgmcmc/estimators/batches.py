@@ -15,6 +15,8 @@ class Batches:
     last batch may be a single row, which batch normalisation rejects.
     """
 
+    draws_globally = False  # the order is from `generator`, and nothing else is random
+
     def __init__(
         self, features: Tensor, targets: Tensor, batch_size: int, generator: torch.Generator
     ) -> None:
@@ -28,4 +30,5 @@ class Batches:
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         order = torch.randperm(len(self.dataset), generator=self.generator)
         for rows in order.tensor_split(len(self)):
-            yield self.dataset[rows]
+            # Half the time of indexing: this is a good part of a step of a small network.
+            yield tuple(column.index_select(0, rows) for column in self.dataset.tensors)

@@ -40,8 +40,12 @@ class Tick:
     collect: bool
 
 
-SCALED = {"lr": "lr_scale", "temperature": "temperature_scale"}
-"""The options of a group that a schedule scales, and the fields of `Tick` with their factors."""
+SCALED = (
+    ("lr", "initial_lr", "lr_scale"),
+    ("temperature", "initial_temperature", "temperature_scale"),
+)
+"""The options of a group that a schedule scales, each with the name of its initial value in the
+group, and of the field of `Tick` with its factor."""
 
 
 class Schedule(ABC):
@@ -83,20 +87,25 @@ class Schedule(ABC):
         initial values are the group's `initial_lr` and `initial_temperature`, which samplers record
         when they are made; for other optimizers, the lr at the first call is recorded.
         """
-        tick = self(step)
-        if not any("lr" in group for group in optimizer.param_groups):
-            raise ValueError(f"{type(optimizer).__name__} has no lr for a schedule to set")
+        tick, groups = self(step), optimizer.param_groups
         # All initial values are recorded before any is changed: groups may share one lr tensor.
-        for group in optimizer.param_groups:
-            for option in SCALED.keys() & group.keys():
-                group.setdefault(f"initial_{option}", float(group[option]))
-        for group in optimizer.param_groups:
-            options = options_at(group, tick)
-            for option in SCALED.keys() & group.keys():
+        has_lr = False
+        for group in groups:
+            has_lr = has_lr or "lr" in group
+            for option, initial, _ in SCALED:
+                if option in group and initial not in group:
+                    group[initial] = float(group[option])
+        if not has_lr:
+            raise ValueError(f"{type(optimizer).__name__} has no lr for a schedule to set")
+        for group in groups:
+            for option, initial, scale in SCALED:
+                if option not in group:
+                    continue
+                value = float(group[initial]) * getattr(tick, scale)
                 if isinstance(group[option], torch.Tensor):  # captured in a compiled step
-                    group[option].fill_(options[option])
+                    group[option].fill_(value)
                 else:
-                    group[option] = options[option]
+                    group[option] = value
         return tick
 
     def table(self) -> dict[str, np.ndarray]:
@@ -113,8 +122,8 @@ def options_at(group: Mapping[str, Any], tick: Tick) -> dict[str, Any]:
     its `lr` and `temperature`, times the factors of `tick`. The group itself is not changed.
     """
     scaled = {
-        option: float(group.get(f"initial_{option}", group[option])) * getattr(tick, scale)
-        for option, scale in SCALED.items()
+        option: float(group.get(initial, group[option])) * getattr(tick, scale)
+        for option, initial, scale in SCALED
         if option in group
     }
     return {**group, **scaled}

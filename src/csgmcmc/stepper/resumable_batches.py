@@ -23,7 +23,8 @@ class ResumableBatches:
     """Batches of `loader`, epoch after epoch.
 
     Args:
-        loader: any iterable of batches that can be begun again.
+        loader: any iterable of batches that can be begun again. If it has an attribute
+            `draws_globally` that is False, its batches depend on its own generators alone.
         generators: generators that transforms of the data draw from, besides the global ones.
         end_epochs: end an epoch with its last batch, not with the first of the next one. The
             loader must have a length.
@@ -100,7 +101,9 @@ class ResumableBatches:
         sampler = getattr(self.loader, "sampler", None)
         if hasattr(sampler, "set_epoch"):  # distributed samplers shuffle by it
             sampler.set_epoch(epoch)  # pyright: ignore[reportOptionalMemberAccess]
-        self._began = random_state(self.generators)
+        # For a small network the global generators take a good part of an epoch to save.
+        draws_globally = getattr(self.loader, "draws_globally", True)
+        self._began = random_state(self.generators, with_global=draws_globally)
         self._iterator = iter(self.loader)
         self._epoch, self._taken = epoch, 0
 

@@ -38,6 +38,7 @@ from csgmcmc.stepper.inputs import (
     trained_parameters,
     warn_of_narrow_weights,
 )
+from csgmcmc.stepper.plain_step import take_step
 from csgmcmc.stepper.resumable_batches import ResumableBatches
 from csgmcmc.stepper.sources import Sources
 
@@ -177,7 +178,7 @@ class Stepper:
         tick = self.schedule.apply(self.sampler, self.taken)
         if loss is not None:
             self.check_loss(loss, tick)
-        self.sampler.step()
+        take_step(self.sampler)
         return self._record(tick, loss_checked=loss is not None)
 
     def sampled(self) -> list[Tensor]:

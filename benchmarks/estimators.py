@@ -1,0 +1,97 @@
+"""A fit of our classifier beside scikit-learn's, with as many gradient steps, as ratios.
+
+    make bench
+
+Writes runs/bench/estimators.json. `OMP_NUM_THREADS=1 python benchmarks/estimators.py` times all on
+one thread.
+"""
+
+import math
+import warnings
+from typing import Any
+
+import torch
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.neural_network import MLPClassifier
+from sklearn.preprocessing import StandardScaler
+from timing import Case, report
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from csgmcmc.estimators import BayesianMLPClassifier
+
+ROWS, BATCH, HIDDEN = 500, 32, 50
+BATCHES = math.ceil(ROWS / BATCH)
+# The default of ours is 3000 steps, 187.5 epochs. scikit-learn takes whole ones only.
+EPOCHS = 188
+STEPS = EPOCHS * BATCHES
+
+IMAGES, DIGITS = (column[:ROWS] for column in load_digits(return_X_y=True))
+STANDARDISED = StandardScaler().fit_transform(IMAGES)
+
+
+def ours() -> BayesianMLPClassifier:
+    return BayesianMLPClassifier(epochs=EPOCHS, random_state=0).fit(IMAGES, DIGITS)
+
+
+def scikit_learn() -> Any:
+    make: Any = MLPClassifier  # pyright infers wrong types from its defaults
+    model = make(
+        (HIDDEN,),
+        batch_size=BATCH,
+        max_iter=EPOCHS,
+        tol=0.0,
+        n_iter_no_change=EPOCHS + 1,  # it never stops early
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return model.fit(STANDARDISED, DIGITS)
+
+
+def bare_torch() -> int:
+    """The least that PyTorch takes for such a network: no noise, no schedule, no draws, no loss."""
+    inputs, labels = torch.from_numpy(STANDARDISED).float(), torch.from_numpy(DIGITS)
+    model = nn.Sequential(nn.Linear(inputs.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    steps = 0
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(ROWS).tensor_split(BATCHES):
+            optimizer.zero_grad()
+            cross_entropy(model(inputs[rows]), labels[rows]).backward()
+            optimizer.step()
+            steps += 1
+    return steps
+
+
+def check_steps() -> None:
+    """All take the same number of gradient steps, with batches and networks of the same size."""
+    model, peer = ours(), scikit_learn()
+    taken = {
+        "BayesianMLPClassifier": model.draws_[-1].step + 1,  # its last draw ends its last cycle
+        "MLPClassifier": peer._optimizer.t,
+        "bare torch": bare_torch(),
+    }
+    if set(taken.values()) != {STEPS}:
+        raise ValueError(f"the gradient steps differ: {taken}")
+    if (model.batch_size, model.hidden_layer_sizes) != (peer.batch_size, peer.hidden_layer_sizes):
+        raise ValueError("the batches or the hidden layers differ")
+
+
+def main() -> None:
+    check_steps()
+    case = Case(
+        f"{STEPS} gradient steps, {ROWS} rows",
+        {
+            "MLPClassifier, as many gradient steps": scikit_learn,
+            "fit of BayesianMLPClassifier, default": ours,
+            "bare torch loop, SGD with momentum": bare_torch,
+        },
+        repeats=1,
+    )
+    report("estimators", [case])
+
+
+if __name__ == "__main__":
+    main()
