@@ -64,6 +64,8 @@ def clone_loader(loader: DataLoader, dataset: Dataset, **changes: Any) -> DataLo
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """A batch with all its tensors on `device`."""
+    if isinstance(batch, Tensor):  # the same as below, but faster
+        return batch.to(device)
     return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)
 
 
