@@ -1,5 +1,6 @@
 import math
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -250,6 +251,26 @@ def test_half_precision_is_averaged_in_single(dtype, kind, vectorize):
         if isinstance(value, torch.Tensor):
             assert value.dtype == torch.float32, name
             assert_close(value.double(), getattr(exact, name), **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["categorical", "bernoulli", "gaussian"])
+def test_a_prediction_stands_alone(kind):
+    """Nobody else has its tensors, and they can be computed with, changed and pickled."""
+    outputs = random(5, 7, 4)
+    posterior = table_posterior(outputs, likelihood=Gaussian(0.3) if kind == "gaussian" else kind)
+    results = [posterior.predict(torch.arange(7), members=True) for _ in range(2)]
+    tensors = [
+        {name: value for name, value in vars(result).items() if isinstance(value, torch.Tensor)}
+        for result in results
+    ]
+    for name, value in tensors[0].items():
+        assert not value.is_inference(), name
+        assert value.is_contiguous(), name
+        assert value.untyped_storage().nbytes() == value.nbytes, name
+        value.zero_()
+        assert tensors[1][name].any(), name
+    again = pickle.loads(pickle.dumps(results[1]))
+    assert all(torch.equal(getattr(again, name), value) for name, value in tensors[1].items())
 
 
 # Loaders
