@@ -111,7 +111,7 @@ VIEWS |= {"t", "view"}
 
 
 @pytest.mark.parametrize(
-    ("likelihood", "most"), [("categorical", 28), ("bernoulli", 29), (Gaussian(0.1), 20)]
+    ("likelihood", "most"), [("categorical", 34), ("bernoulli", 29), (Gaussian(0.1), 20)]
 )
 def test_averaging_takes_few_operations(likelihood, most):
     """For a small network they are most of the cost. Views are not counted."""

@@ -228,6 +228,15 @@ def test_extreme_logits(likelihood):
         assert values.isfinite().all()
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e4, -1e4])
+@pytest.mark.parametrize("dim", [1, -1])
+def test_log_probabilities_are_those_of_torch(offset, dim):
+    """In single precision, also if logits are large and only their differences are small."""
+    logits = (random(5, 7, 4, 4) + offset).float()
+    result = predicted(logits, weights=[1, 0, 0, 0, 0], likelihood=Categorical(dim))
+    assert_close(result.log_probs, logits[0].log_softmax(dim), rtol=1e-6, atol=1e-6)
+
+
 def test_classes_that_are_impossible():
     """Masked by minus infinity, in all members or in some."""
     logits = torch.tensor([[[0.0, -math.inf, 0.0]], [[-math.inf, -math.inf, 0.0]]])

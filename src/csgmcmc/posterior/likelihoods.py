@@ -65,9 +65,7 @@ class Categorical(Likelihood):
                 f"outputs of shape {tuple(outputs.shape[1:])} have no classes in dimension "
                 f"{self.dim}: for one logit a label, say likelihood='bernoulli'"
             )
-        # Classes come before the data points, because torch is several times slower in a last
-        # dimension of few elements.
-        return at_least_float32(outputs).movedim(dim + 1, 1).log_softmax(1), dim
+        return _log_softmax(at_least_float32(outputs).movedim(dim + 1, 1)), dim
 
 
 class Bernoulli(Likelihood):
@@ -164,6 +162,17 @@ def check_logits(outputs: Any) -> None:
 def _check_targets(targets: Tensor, shape: torch.Size, what: str) -> None:
     if targets.shape != shape:
         raise ValueError(f"targets of shape {tuple(targets.shape)} do not fit {what}")
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Log-probabilities of logits (draws, classes, ...), contiguous.
+
+    torch's own starts threads even for a few numbers, which then wait for a busy core, and it is
+    several times slower if classes come last and are few.
+    """
+    logits = logits.contiguous()
+    shifted = logits - logits.amax(1, keepdim=True)
+    return shifted.sub_(shifted.exp().sum(1, keepdim=True).log_())
 
 
 def _both_classes(logits: Any) -> tuple[Tensor, None]:
