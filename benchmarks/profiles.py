@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from predictions import SMALL, make_store
 from rich.console import Console
@@ -63,7 +64,7 @@ def prediction_of_one() -> Parts:
         inputs = torch.randn(1, SMALL[0])
         posterior.predict(inputs)  # it holds the draws from now on
     weights = {name: torch.stack([one[name] for one in tensors]) for name in tensors[0]}
-    model, shares = mlp(*SMALL), torch.full((50,), 1 / 50)
+    model, shares = mlp(*SMALL), np.full(50, 1 / 50)
 
     @torch.inference_mode()
     def forwards() -> torch.Tensor:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from csgmcmc import SGHMC, SGLD, Chain, Constant, DrawStore, MemoryDraws, Posterior
 from csgmcmc.estimators import BayesianMLPClassifier
+from csgmcmc.posterior import Gaussian
 from paper.networks import mlp
 
 
@@ -161,6 +162,28 @@ def test_a_stacked_prediction_takes_as_many_operations_for_many_draws_as_for_few
             posterior.predict(torch.randn(5, 8))
         totals.append(counted.total)
     assert totals[0] == totals[1]
+
+
+VIEWS = {"expand", "expand_as", "flatten", "lift_fresh", "movedim", "permute", "reshape", "select"}
+VIEWS |= {"t", "view"}
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "most"), [("categorical", 34), ("bernoulli", 29), (Gaussian(0.1), 20)]
+)
+def test_averaging_takes_few_operations(likelihood, most):
+    """For a small network they are most of the cost. Views are not counted."""
+    draws = make_draws(MemoryDraws(), 3)
+    posterior = Posterior(mlp(8, 6, 4), draws, likelihood=likelihood, vectorize=True)
+    inputs = torch.randn(5, 8)
+    posterior.predict(inputs)  # stacks them
+    with Count() as whole:
+        posterior.predict(inputs)
+    with Count() as forward, torch.inference_mode():
+        list(posterior.members.outputs([inputs]))
+    added = whole.operations - forward.operations
+    work = {name: count for name, count in added.items() if name.split(".")[1] not in VIEWS}
+    assert sum(work.values()) <= most, work
 
 
 def test_one_by_one_a_draw_costs_its_forward_pass_and_little_else():

@@ -1,5 +1,6 @@
 import math
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -227,6 +228,15 @@ def test_extreme_logits(likelihood):
         assert values.isfinite().all()
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e4, -1e4])
+@pytest.mark.parametrize("dim", [1, -1])
+def test_log_probabilities_are_those_of_torch(offset, dim):
+    """In single precision, also if logits are large and only their differences are small."""
+    logits = (random(5, 7, 4, 4) + offset).float()
+    result = predicted(logits, weights=[1, 0, 0, 0, 0], likelihood=Categorical(dim))
+    assert_close(result.log_probs, logits[0].log_softmax(dim), rtol=1e-6, atol=1e-6)
+
+
 def test_classes_that_are_impossible():
     """Masked by minus infinity, in all members or in some."""
     logits = torch.tensor([[[0.0, -math.inf, 0.0]], [[-math.inf, -math.inf, 0.0]]])
@@ -250,6 +260,26 @@ def test_half_precision_is_averaged_in_single(dtype, kind, vectorize):
         if isinstance(value, torch.Tensor):
             assert value.dtype == torch.float32, name
             assert_close(value.double(), getattr(exact, name), **CLOSE)
+
+
+@pytest.mark.parametrize("kind", ["categorical", "bernoulli", "gaussian"])
+def test_a_prediction_stands_alone(kind):
+    """Nobody else has its tensors, and they can be computed with, changed and pickled."""
+    outputs = random(5, 7, 4)
+    posterior = table_posterior(outputs, likelihood=Gaussian(0.3) if kind == "gaussian" else kind)
+    results = [posterior.predict(torch.arange(7), members=True) for _ in range(2)]
+    tensors = [
+        {name: value for name, value in vars(result).items() if isinstance(value, torch.Tensor)}
+        for result in results
+    ]
+    for name, value in tensors[0].items():
+        assert not value.is_inference(), name
+        assert value.is_contiguous(), name
+        assert value.untyped_storage().nbytes() == value.nbytes, name
+        value.zero_()
+        assert tensors[1][name].any(), name
+    again = pickle.loads(pickle.dumps(results[1]))
+    assert all(torch.equal(getattr(again, name), value) for name, value in tensors[1].items())
 
 
 # Loaders

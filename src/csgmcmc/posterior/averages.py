@@ -5,7 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
@@ -18,26 +20,28 @@ class Moments:
     """
 
     def __init__(self) -> None:
-        self.weight: Tensor | None = None  # sum of the weights
-        self.mean = self.squares = torch.zeros(())  # squares: weighted sum of squared deviations
+        self.empty = True
+        self.weight: Tensor  # sum of the weights
+        self.mean: Tensor
+        self.squares: Tensor
+        """Weighted sum of squared deviations: the variance, if the weights sum to 1."""
 
-    def add(self, weights: Tensor, values: Tensor) -> None:
-        """Add values of shape (draws, ...), each with its weight; the weights are not all 0."""
+    def add(self, weights: Tensor, values: Tensor, total: Tensor) -> None:
+        """Add values of shape (draws, ...), each with its weight; the weights are not all 0.
+
+        `total` is the weighted sum of the values.
+        """
         weight = weights.sum()
-        mean = weighted(weights, values) / weight
-        squares = weighted(weights, (values - mean).square())
-        if self.weight is None:
+        mean = total / weight
+        squares = weighted(weights, (values - mean).square_())
+        if self.empty:
+            self.empty = False
             self.weight, self.mean, self.squares = weight, mean, squares
             return
-        offset, total = mean - self.mean, self.weight + weight
-        self.squares = self.squares + squares + offset.square() * (self.weight * weight / total)
-        self.mean = self.mean + offset * (weight / total)
-        self.weight = total
-
-    @property
-    def std(self) -> Tensor:
-        assert self.weight is not None  # noqa: S101  (some draw has a weight above 0)
-        return (self.squares / self.weight).sqrt()
+        offset, both = mean - self.mean, self.weight + weight
+        self.squares = self.squares + squares + offset.square() * (self.weight * weight / both)
+        self.mean = self.mean + offset * (weight / both)
+        self.weight = both
 
 
 class Average(ABC):
@@ -45,19 +49,19 @@ class Average(ABC):
 
     def __init__(self) -> None:
         self.moments = Moments()
-        self.expected_entropy = torch.zeros(())
         self._members: list[Tensor] = []
 
-    def add(self, weights: Tensor, outputs: Any, keep_members: bool = False) -> None:
+    def add(self, weights: NDArray[np.float64], outputs: Any, keep_members: bool = False) -> None:
         """Add the outputs of some draws, of shape (draws, batch, ...), with the draws' weights."""
         parts = self.read(outputs)
         if keep_members:
             self._members.append(self.prediction(parts))
-        counts = weights > 0
-        if not counts.all():  # so that NaNs of a draw of weight 0 do not matter
-            weights, parts = weights[counts], tuple(part[counts] for part in parts)
+        if np.count_nonzero(weights) < len(weights):  # NaNs of a draw of weight 0 do not matter
+            counting = np.flatnonzero(weights).tolist()
+            weights, parts = weights[counting], tuple(part[counting] for part in parts)
         if len(weights):
-            self.add_parts(weights.to(parts[0]), *parts)
+            like = parts[0]
+            self.add_parts(torch.as_tensor(weights, dtype=like.dtype, device=like.device), *parts)
 
     @abstractmethod
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
@@ -73,7 +77,11 @@ class Average(ABC):
 
     @abstractmethod
     def result(self) -> Predictive:
-        """The average of all that was added; the weights must sum to 1."""
+        """The average of all that was added; the weights must sum to 1.
+
+        Called outside inference mode, it makes tensors that a user may go on computing with: all of
+        them are new.
+        """
 
     def members(self) -> Tensor | None:
         """The predictions of the members, if they were kept."""
@@ -83,47 +91,54 @@ class Average(ABC):
 class ClassAverage(Average):
     """Averages probabilities, in log space.
 
-    `log_probs` is from outputs to log-probabilities, and the dimension of the classes in them. With
-    `only_last` only the last class is reported: the positive one of two.
+    `log_probs` is from outputs to log-probabilities (draws, classes, ...), and the dimension of the
+    classes in a prediction. If that is None, only the last class is reported: the positive of two.
     """
 
-    def __init__(
-        self, log_probs: Callable[[Any], tuple[Tensor, int]], *, only_last: bool = False
-    ) -> None:
+    def __init__(self, log_probs: Callable[[Any], tuple[Tensor, int | None]]) -> None:
         super().__init__()
-        self._to_log_probs, self._only_last = log_probs, only_last
-        self._class_dim = 0
+        self._to_log_probs = log_probs
+        self._class_dim: int | None = None
         self._log_probs: Tensor | None = None
+        self._negative_entropy: Tensor | None = None  # mean of the members'
 
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
         log_probs, self._class_dim = self._to_log_probs(outputs)
         return log_probs, log_probs.exp()
 
     def prediction(self, parts: tuple[Tensor, ...]) -> Tensor:
-        return self._shown(parts[1])
+        return self._shown(parts[1], dim=1)
 
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         log_probs, probs = parts
-        log_weights = weights.log().reshape(-1, *[1] * (log_probs.ndim - 1))
-        log_mean = (log_probs + log_weights).logsumexp(0)
+        # A product with a probability of 0 is 0, not NaN.
+        finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
+        # A weighted logsumexp: -inf where a class is impossible under all draws.
+        largest = finite.amax(0)
+        log_mean = largest + weighted(weights, (log_probs - largest).exp_()).log()
         known = self._log_probs
         self._log_probs = log_mean if known is None else torch.logaddexp(known, log_mean)
-        entropies = _entropy(log_probs, probs, self._class_dim)
-        self.expected_entropy = self.expected_entropy + weighted(weights, entropies)
-        self.moments.add(weights, probs)
+        negative_entropy = weighted(weights, probs * finite).sum(0)
+        self._negative_entropy = _plus(self._negative_entropy, negative_entropy)
+        self.moments.add(weights, probs, log_mean.exp())
 
-    def _shown(self, values: Tensor) -> Tensor:
-        return values[..., -1] if self._only_last else values
+    def _shown(self, values: Tensor, dim: int = 0) -> Tensor:
+        """As it is reported, from values with the classes in dimension `dim`."""
+        if self._class_dim is None:
+            return values.select(dim, -1)
+        return values.movedim(dim, dim + self._class_dim).contiguous()
 
     def result(self) -> ClassPredictive:
         assert self._log_probs is not None  # noqa: S101  (some draw has a weight above 0)
-        log_probs = self._log_probs.clamp(max=0)  # rounding may exceed 0
+        assert self._negative_entropy is not None  # noqa: S101
+        lowest = torch.finfo(self._log_probs.dtype).min
+        log_probs = self._log_probs.clamp(lowest, 0)
         return ClassPredictive(
-            log_probs=self._shown(log_probs),
-            class_dim=None if self._only_last else self._class_dim - 1,
-            entropy=_entropy(log_probs, log_probs.exp(), self._class_dim - 1),
-            expected_entropy=self.expected_entropy,
-            spread=self._shown(self.moments.std),
+            log_probs=self._shown(self._log_probs).clamp(max=0),  # rounding may exceed 0
+            class_dim=self._class_dim,
+            entropy=-(self.moments.mean * log_probs).sum(0),
+            expected_entropy=-self._negative_entropy,
+            spread=self._shown(self.moments.squares).sqrt(),
             members=self.members(),
         )
 
@@ -134,7 +149,8 @@ class GaussianAverage(Average):
     def __init__(self, mean_and_variance: Callable[[Any], tuple[Tensor, Tensor]]) -> None:
         super().__init__()
         self._to_mean_and_variance = mean_and_variance
-        self._noise_variance = torch.zeros(())
+        self._noise_variance: Tensor | None = None
+        self._expected_entropy: Tensor | None = None
 
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
         return self._to_mean_and_variance(outputs)
@@ -144,33 +160,33 @@ class GaussianAverage(Average):
 
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         mean, variance = parts
-        self.moments.add(weights, mean)
-        self._noise_variance = self._noise_variance + weighted(weights, variance)
-        self.expected_entropy = self.expected_entropy + weighted(
-            weights, _gaussian_entropy(variance)
-        )
+        self.moments.add(weights, mean, weighted(weights, mean))
+        self._noise_variance = _plus(self._noise_variance, weighted(weights, variance))
+        entropy = weighted(weights, _gaussian_entropy(variance))
+        self._expected_entropy = _plus(self._expected_entropy, entropy)
 
     def result(self) -> GaussianPredictive:
-        spread = self.moments.std
+        assert self._noise_variance is not None  # noqa: S101  (some draw has a weight above 0)
+        assert self._expected_entropy is not None  # noqa: S101
         return GaussianPredictive(
-            mean=self.moments.mean,
-            noise_variance=self._noise_variance,
-            entropy=_gaussian_entropy(self._noise_variance + spread.square()),
-            expected_entropy=self.expected_entropy,
-            spread=spread,
+            mean=self.moments.mean.clone(),
+            noise_variance=self._noise_variance.clone(),
+            entropy=_gaussian_entropy(self._noise_variance + self.moments.squares),
+            expected_entropy=self._expected_entropy.clone(),
+            spread=self.moments.squares.sqrt(),
             members=self.members(),
         )
 
 
 def weighted(weights: Tensor, values: Tensor) -> Tensor:
     """The weighted sum over draws."""
-    return (weights @ values.flatten(1)).view(values.shape[1:])
+    return torch.mv(values.flatten(1).t(), weights).view(values.shape[1:])
 
 
 def _gaussian_entropy(variance: Tensor) -> Tensor:
     return 0.5 * (2 * math.pi * math.e * variance).log()
 
 
-def _entropy(log_probs: Tensor, probs: Tensor, dim: int) -> Tensor:
-    """In nats; a class of probability 0 adds nothing."""
-    return -torch.where(probs == 0, 0, probs * log_probs).sum(dim)
+def _plus(total: Tensor | None, more: Tensor) -> Tensor:
+    """A running sum, which starts with None."""
+    return more if total is None else total + more

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
     """What every draw predicts for the data of `loader`. Each draw sees each batch once."""
     members, likelihood = posterior.members, posterior.likelihood
-    weights = torch.as_tensor(posterior.weights, device=members.device)
+    weights = posterior.weights
     predictions: list[Predictive] = []
     scores: list[Tensor] = []  # (draws, points) of each batch
     ranks: list[Tensor] = []  # (points, ...) of each batch, under the averaged prediction
@@ -40,7 +40,8 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
                         group_scores[batch].append(likelihood.log_prob(outputs, targets[batch]))
                         if isinstance(likelihood, Gaussian):
                             below = likelihood.cumulative(outputs, targets[batch])
-                            mixed = weighted(weights[numbers], below)
+                            shares = torch.as_tensor(weights[numbers], device=members.device)
+                            mixed = weighted(shares, below)
                             group_ranks[batch] = group_ranks[batch] + mixed
                     bar.advance(len(numbers))
             predictions += [

@@ -40,24 +40,24 @@ class Categorical(Likelihood):
         self.dim, self.ignore_index = dim, ignore_index
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        log_probs, dim = self._log_probs(outputs)
+        log_probs, _ = self._log_probs(outputs)
         where = f"outputs of shape {tuple(outputs.shape[1:])} with classes in dimension {self.dim}"
-        _check_targets(targets, outputs.shape[1:dim] + outputs.shape[dim + 1 :], where)
+        _check_targets(targets, log_probs.shape[2:], where)
         counts = targets != self.ignore_index
         classes = torch.where(counts, targets, 0).long()
-        if classes.numel() and not 0 <= classes.min() <= classes.max() < outputs.shape[dim]:
+        if classes.numel() and not 0 <= classes.min() <= classes.max() < log_probs.shape[1]:
             raise ValueError(
-                f"targets must be from 0 to {outputs.shape[dim] - 1}, got "
+                f"targets must be from 0 to {log_probs.shape[1] - 1}, got "
                 f"{int(classes.min())} to {int(classes.max())}"
             )
-        index = classes.unsqueeze(dim - 1).expand(len(outputs), *classes.unsqueeze(dim - 1).shape)
-        return _per_point(log_probs.gather(dim, index) * counts.unsqueeze(dim - 1))
+        index = classes.expand(len(log_probs), 1, *classes.shape)
+        return _per_point(log_probs.gather(1, index).squeeze(1) * counts)
 
     def average(self) -> Average:
         return ClassAverage(self._log_probs)
 
     def _log_probs(self, outputs: Tensor) -> tuple[Tensor, int]:
-        """Log-probabilities, and the dimension of the classes in them."""
+        """Log-probabilities (draws, classes, ...), and the dimension of the classes in a batch."""
         check_logits(outputs)
         dim = self.dim if self.dim >= 0 else outputs.ndim - 1 + self.dim
         if not 1 <= dim < outputs.ndim - 1:
@@ -65,7 +65,7 @@ class Categorical(Likelihood):
                 f"outputs of shape {tuple(outputs.shape[1:])} have no classes in dimension "
                 f"{self.dim}: for one logit a label, say likelihood='bernoulli'"
             )
-        return at_least_float32(outputs).log_softmax(dim + 1), dim + 1
+        return _log_softmax(at_least_float32(outputs).movedim(dim + 1, 1)), dim
 
 
 class Bernoulli(Likelihood):
@@ -84,7 +84,7 @@ class Bernoulli(Likelihood):
         return _per_point(-binary_cross_entropy_with_logits(outputs, wanted, reduction="none"))
 
     def average(self) -> Average:
-        return ClassAverage(_both_classes, only_last=True)
+        return ClassAverage(_both_classes)
 
 
 class Gaussian(Likelihood):
@@ -164,11 +164,22 @@ def _check_targets(targets: Tensor, shape: torch.Size, what: str) -> None:
         raise ValueError(f"targets of shape {tuple(targets.shape)} do not fit {what}")
 
 
-def _both_classes(logits: Any) -> tuple[Tensor, int]:
-    """Log-probabilities of both classes in a new last dimension, and its number."""
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Log-probabilities of logits (draws, classes, ...), contiguous.
+
+    torch's own starts threads even for a few numbers, which then wait for a busy core, and it is
+    several times slower if classes come last and are few.
+    """
+    logits = logits.contiguous()
+    shifted = logits - logits.amax(1, keepdim=True)
+    return shifted.sub_(shifted.exp().sum(1, keepdim=True).log_())
+
+
+def _both_classes(logits: Any) -> tuple[Tensor, None]:
+    """Log-probabilities (draws, 2, ...), of which only the positive class is reported."""
     check_logits(logits)
     logits = at_least_float32(logits)
-    return torch.stack([logsigmoid(-logits), logsigmoid(logits)], dim=-1), logits.ndim
+    return torch.stack([logsigmoid(-logits), logsigmoid(logits)], dim=1), None
 
 
 def _for_each(variance: Tensor, mean: Tensor) -> Tensor:

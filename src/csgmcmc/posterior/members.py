@@ -9,7 +9,7 @@ not depend on the clock, so that the same predictions have the same bits.
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -195,7 +195,9 @@ class Members:
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:
     """No autocast, also not that of the caller: for averages of outputs."""
-    return torch.autocast(device.type, enabled=False)
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()  # entering a context that changes nothing takes as long as an operation
 
 
 def with_weights(model: nn.Module, tensors: dict[str, Tensor]) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from csgmcmc.arguments import check_choice
 from csgmcmc.batches import Loss
 from csgmcmc.draws import Draw, Draws, DrawStore
-from csgmcmc.posterior.batches import Batch, bar_over, groups, targets_of
+from csgmcmc.posterior.batches import bar_over, groups, targets_of
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
 from csgmcmc.posterior.members import Forward, Members, full_precision, plain_forward
 from csgmcmc.posterior.predictive import Predictive
@@ -90,7 +90,7 @@ class Posterior:
 
         With `members` it also holds the prediction of each draw.
         """
-        return self._predict_group([(inputs, None)], members, Bar("", None, shown=False))
+        return self._predictions([inputs], members, Bar("", None, shown=False))[0]
 
     def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
         """The averaged prediction for all of a loader, in its order.
@@ -98,23 +98,25 @@ class Posterior:
         Batches are inputs, or pairs of inputs and targets, which the prediction then holds.
         """
         with bar_over(loader, len(self.draws), "predicting", shown=self.progress) as bar:
-            parts = [self._predict_group(group, members, bar) for group in groups(loader)]
+            parts: list[Predictive] = []
+            for group in groups(loader):
+                found = self._predictions([inputs for inputs, _ in group], members, bar)
+                for prediction, (_, targets) in zip(found, group, strict=True):
+                    own = targets if isinstance(targets, Tensor) else None
+                    parts.append(replace(prediction, targets=own))
         return type(parts[0]).joined(parts)
 
-    def _predict_group(self, group: list[Batch], keep_members: bool, bar: Bar) -> Predictive:
-        averages = [self.likelihood.average() for _ in group]
-        weights = torch.as_tensor(self.weights, device=self.members.device)
+    def _predictions(self, batches: list[Any], keep_members: bool, bar: Bar) -> list[Predictive]:
+        """The averaged prediction for each batch."""
+        averages = [self.likelihood.average() for _ in batches]
         counting = None if keep_members else np.flatnonzero(self.weights).tolist()
         with torch.inference_mode():
-            for numbers, batch, outputs in self.members.outputs([x for x, _ in group], counting):
+            for numbers, batch, outputs in self.members.outputs(batches, counting):
                 with full_precision(self.members.device):
-                    averages[batch].add(weights[numbers], outputs, keep_members)
+                    averages[batch].add(self.weights[numbers], outputs, keep_members)
                 bar.advance(len(numbers))
-        parts = [
-            replace(average.result(), targets=targets if isinstance(targets, Tensor) else None)
-            for average, (_, targets) in zip(averages, group, strict=True)
-        ]
-        return type(parts[0]).joined(parts)
+        # Outside inference mode, so that a user may go on computing with the tensors.
+        return [average.result() for average in averages]
 
     def log_scores(self, loader: Iterable[Any]) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, points)."""
