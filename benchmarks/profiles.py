@@ -36,7 +36,9 @@ def step_of_mlp() -> Parts:
     inputs, labels = torch.randn(100, 784), torch.randint(10, (100,))
     hot = SGHMC(model.parameters(), lr=1e-4, num_data=60_000, seed=0)
     cold = SGHMC(model.parameters(), lr=1e-4, num_data=60_000, temperature=0.0, seed=0)
+    plain = SGHMC(model.parameters(), lr=1e-4, num_data=60_000, seed=0, fused=False)
     params = list(model.parameters())
+    numbers = torch.empty(sum(param.numel() for param in params))
 
     def backward() -> None:
         hot.zero_grad()
@@ -51,7 +53,9 @@ def step_of_mlp() -> Parts:
         "forward and backward": backward,
         "step at T = 0": cold.step,
         "step at T > 0": hot.step,
-        "of which the noise": lambda: hot.noise.like(params),
+        "step at T > 0 with fused=False": plain.step,
+        "the noise by itself": lambda: hot.noise.like(params),
+        "as many numbers from torch's normal_": numbers.normal_,
     }
 
 
