@@ -7,7 +7,17 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "csgmcmc"
 # Names of torch and of the standard library that have no public form.
-FOREIGN = ("_buffers", "_exit", "_foreach_", "_forward_", "_parameters", "_pytree")
+FOREIGN = (
+    "_buffers",
+    "_execution_engine",
+    "_exit",
+    "_foreach_",
+    "_forward_",
+    "_is_profiler_enabled",
+    "_optimizer_step_",
+    "_parameters",
+    "_pytree",
+)
 
 
 def private(name: str) -> bool:

@@ -133,6 +133,7 @@ class BayesianMLP(BaseEstimator):
             before_step()
 
         before_step()
+        device = next(model.parameters()).device
         chain = Chain(
             model,
             self._loss,
@@ -140,7 +141,7 @@ class BayesianMLP(BaseEstimator):
             sampler,
             replace(schedule, exploration_temperature=self._exploration_temperature),
             MemoryDraws(),
-            device=next(model.parameters()).device,
+            device=None if device.type == "cpu" else device,  # where the batches are already
             callbacks=on_step,
             watch=False,  # its warnings are for those who made the chain themselves
             progress=bool(self.verbose),

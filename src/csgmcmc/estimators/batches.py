@@ -7,6 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+# Rows are gathered for that many batches together: one batch at a time takes a good part of a step
+# of a small network, and all at once would be a second copy of a large table.
+BATCHES_AT_ONCE = 16
+
 
 class Batches:
     """Minibatches of nearly equal size, in a new order each epoch.
@@ -29,6 +33,9 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         order = torch.randperm(len(self.dataset), generator=self.generator)
-        for rows in order.tensor_split(len(self)):
-            # Half the time of indexing: this is a good part of a step of a small network.
-            yield tuple(column.index_select(0, rows) for column in self.dataset.tensors)
+        batches = order.tensor_split(len(self))
+        for first in range(0, len(batches), BATCHES_AT_ONCE):
+            some = batches[first : first + BATCHES_AT_ONCE]
+            rows, sizes = torch.cat(some), [len(one) for one in some]
+            gathered = [column.index_select(0, rows) for column in self.dataset.tensors]
+            yield from zip(*(column.split(sizes) for column in gathered), strict=True)
