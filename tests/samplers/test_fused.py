@@ -39,6 +39,21 @@ def test_it_is_the_plain_update_to_rounding(sampler, temperature, weight_decay):
 
 
 @both
+def test_large_updates_without_noise_are_left_to_torch_unless_asked_for(sampler):
+    """Torch runs them on several threads."""
+    ends = {}
+    for fused in (None, False, True):
+        param = torch.linspace(-1, 1, 32_769)
+        chain = make(sampler, [param], temperature=0.0, weight_decay=0.3, fused=fused)
+        for _ in range(3):
+            param.grad = param.sin()
+            chain.step()
+        ends[fused] = param
+    assert torch.equal(ends[None], ends[False])
+    assert not torch.equal(ends[None], ends[True])
+
+
+@both
 def test_the_noise_is_the_same_to_the_bit(sampler):
     """From rest, without gradients, lr is 1 and the noise's variance is 1 too."""
     options = {"lr": 1.0, "num_data": 2.0, "temperature": 1.0, "seed": 3}

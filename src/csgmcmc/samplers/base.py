@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
-from csgmcmc.samplers.fused import FusedTerms, fused_update, why_not_fused
+from csgmcmc.samplers.fused import FusedTerms, fused_update, pays, why_not_fused
 from csgmcmc.samplers.noise import Noise
 from csgmcmc.samplers.prior import Prior, check_prior, prior_gradient
 from csgmcmc.shards import local_shard
@@ -190,9 +190,11 @@ class Sampler(torch.optim.Optimizer, ABC):
     def _apply(self, move: "_Move") -> None:
         group, ids, params, values, gradients = move
         states, decay = States(self.state, params), group["weight_decay"]
-        if group.get("fused", False) is not False:
+        fused = group.get("fused", False)
+        if fused is not False:
             terms = self.fused_terms(group, states)
-            if why_not_fused([*values, *gradients, *terms.velocities]) is None:
+            tensors = [*values, *gradients, *terms.velocities]
+            if (fused or pays(terms, values)) and why_not_fused(tensors) is None:
                 options = {"lr": group["lr"], "weight_decay": decay}
                 fused_update(self.noise, ids, params, values, gradients, terms, **options)
                 return

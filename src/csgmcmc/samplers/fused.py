@@ -14,6 +14,9 @@ from torch import Tensor
 from csgmcmc.samplers.noise import Noise, load_kernels
 from csgmcmc.samplers.positions import runs_of
 
+ONE_THREAD = 1 << 15
+"""The largest tensor that torch updates on one thread, as the kernel does."""
+
 
 class FusedTerms(NamedTuple):
     """What an update consists of, besides parameters, gradients and lr.
@@ -39,6 +42,14 @@ def why_not_fused(params: Iterable[Tensor]) -> str | None:
         if not param.is_contiguous():
             return "a parameter is not contiguous in memory"
     return "numba is not installed" if load_kernels() is None else None
+
+
+def pays(terms: FusedTerms, params: Iterable[Tensor]) -> bool:
+    """Whether the kernel is the faster way: not for large updates without noise.
+
+    Those are bound by memory, and torch's own operations run them on several threads.
+    """
+    return terms.noise_std > 0 or all(param.numel() <= ONE_THREAD for param in params)
 
 
 def fused_update(

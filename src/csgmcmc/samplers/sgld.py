@@ -29,8 +29,8 @@ class SGLD(Sampler):
         weight_decay: Gaussian prior of precision N * weight_decay.
         prior: any other prior: a `torch.distributions` object, or a function from a parameter to
             the gradient of -log prior.
-        fused: draw the noise and update in one pass over the weights; None chooses it where it
-            serves: contiguous float32 parameters on the CPU.
+        fused: draw the noise and update in one pass over the weights. None chooses it where it
+            serves: contiguous float32 parameters on the CPU, with noise or small.
         seed: seed of the noise. By default a new one, available as `sampler.noise.seed`.
         chain_id: number of the chain; chains with the same seed draw independent noise.
     """
