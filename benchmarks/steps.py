@@ -15,11 +15,14 @@ from torch import nn
 from csgmcmc.samplers import discover
 
 
-def optimizers(make_params: Callable[[], list[nn.Parameter]]) -> dict[str, torch.optim.Optimizer]:
-    """The baseline, and every sampler at temperature 0 and 1."""
+def optimizers(
+    make_params: Callable[[], list[nn.Parameter]], only: str = ""
+) -> dict[str, torch.optim.Optimizer]:
+    """The baseline, and every sampler (or one) at temperature 0 and 1."""
     baseline = torch.optim.SGD(make_params(), lr=1e-4, momentum=0.9)
     found: dict[str, Any] = {"torch SGD, momentum 0.9": baseline}
-    for name, sampler in discover().items():
+    chosen = {name: sampler for name, sampler in discover().items() if only in ("", name)}
+    for name, sampler in chosen.items():
         for temperature in (0.0, 1.0):
             options: Any = {"lr": 1e-4, "num_data": 60_000, "temperature": temperature, "seed": 1}
             found[f"{name}, T = {temperature:g}"] = sampler(make_params(), **options)
@@ -52,25 +55,32 @@ def mlp() -> nn.Module:
     )
 
 
-def main() -> None:
-    tiny = optimizers(lambda: [nn.Parameter(torch.zeros(4, 2))])
-    steps = optimizers(lambda: list(mlp().parameters()))
+def training_case(name: str) -> Case:
+    """One sampler beside the baseline, and nothing else in memory, as in a user's run."""
     models: list[nn.Module] = []
 
     def new_model() -> list[nn.Parameter]:
         models.append(mlp())
         return list(models[-1].parameters())
 
-    training = {
-        name: training_step_of(model, optimizer)
-        for (name, optimizer), model in zip(optimizers(new_model).items(), models, strict=True)
+    works = {
+        what: training_step_of(model, optimizer)
+        for (what, optimizer), model in zip(
+            optimizers(new_model, only=name).items(), models, strict=True
+        )
     }
-    cases = {
+    return Case(f"forward, backward and step, MLP 784-400-400-10, batch 100, {name}", works)
+
+
+def main() -> None:
+    training = [training_case(name) for name in discover()]
+    tiny = optimizers(lambda: [nn.Parameter(torch.zeros(4, 2))])
+    steps = optimizers(lambda: list(mlp().parameters()))
+    alone = {
         "step alone, one tensor of 4 x 2": {name: step_of(o) for name, o in tiny.items()},
         "step alone, MLP 784-400-400-10": {name: step_of(o) for name, o in steps.items()},
-        "forward, backward and step, MLP 784-400-400-10, batch 100": training,
     }
-    report("steps", [Case(name, works) for name, works in cases.items()])
+    report("steps", [*training, *(Case(name, works) for name, works in alone.items())])
 
 
 if __name__ == "__main__":
