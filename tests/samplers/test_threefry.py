@@ -1,6 +1,8 @@
 """Threefry against its authors' published answers, and normal numbers against plain arithmetic."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -66,3 +68,24 @@ def test_extreme_words_give_finite_numbers():
 def test_the_square_root_is_correctly_rounded():
     values = torch.rand(100_000, generator=torch.Generator().manual_seed(0)) * 45
     assert np.array_equal(tensors._sqrt(values).numpy(), np.sqrt(values.numpy()))
+
+
+def test_a_kernel_without_a_folder_for_its_cache_is_compiled_anew():
+    namespace = {}
+    exec("def double(x): return 2 * x", namespace)  # noqa: S102  (a function that is in no file)
+    assert kernels._kernel(namespace["double"])(4) == 8
+
+
+def test_numba_is_imported_with_the_first_step_only():
+    """It takes longer to import than all of this library."""
+    code = """
+import sys, torch, csgmcmc, csgmcmc.samplers
+csgmcmc.samplers.discover()
+param = torch.ones(3)
+sampler = csgmcmc.SGHMC([param], lr=0.1, num_data=1)
+assert "numba" not in sys.modules
+param.grad = torch.ones(3)
+sampler.step()
+assert "numba" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
