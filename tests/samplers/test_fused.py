@@ -14,6 +14,7 @@ from csgmcmc import PSGLD, SGHMC, SGLD, stack
 from csgmcmc.samplers import fused as fused_module
 from csgmcmc.samplers import noise as noise_module
 from csgmcmc.samplers.noise import Noise
+from csgmcmc.samplers.threefry import kernels
 from tests.support import make, same_bits, small_model, train
 
 both = pytest.mark.parametrize("sampler", [SGLD, SGHMC])
@@ -173,6 +174,29 @@ def test_true_is_refused_where_it_cannot_serve(sampler, monkeypatch):
 def test_samplers_without_a_fused_update_have_no_such_option():
     with pytest.raises(TypeError, match="unexpected keyword argument 'fused'"):
         make(PSGLD, [torch.zeros(2)], fused=None)
+
+
+@both
+def test_a_backward_pass_through_moved_weights_raises(sampler):
+    """As after a step of any torch optimizer, though the kernel writes behind torch's back."""
+    param = torch.ones(3, requires_grad=True)
+    chain = make(sampler, [param], fused=True)
+    loss = param.square().sum()
+    loss.backward(retain_graph=True)
+    chain.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@both
+def test_whole_numbers_are_not_compiled_for_anew(sampler):
+    options = {"lr": 1, "num_data": 10, "weight_decay": 0, "temperature": 1}
+    param = torch.ones(3)
+    param.grad = torch.ones(3)
+    make(sampler, [param], fused=True).step()
+    before = len(kernels.move.signatures)
+    sampler([param], fused=True, **options).step()
+    assert len(kernels.move.signatures) == before
 
 
 @both

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from csgmcmc.samplers.noise import Noise, load_kernels
 from csgmcmc.samplers.positions import runs_of
@@ -80,8 +81,11 @@ def fused_update(
                 chain,
                 parameter_id,
                 step,
-                lr,
-                terms.momentum,
+                # A whole number would be compiled for anew.
+                float(lr),
+                float(terms.momentum),
                 terms.noise_std,
-                weight_decay,
+                float(weight_decay),
             )
+    # So that autograd notices a backward pass through weights that have been moved since.
+    increment_version([*values, *terms.velocities])
