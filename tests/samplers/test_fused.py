@@ -200,6 +200,77 @@ def test_whole_numbers_are_not_compiled_for_anew(sampler):
 
 
 @both
+def test_tensors_of_another_shape_are_never_given_to_the_kernel(sampler):
+    """It would read and write past their ends."""
+    param = torch.ones(40)
+    chain = make(sampler, [param])
+    param.grad = torch.ones(40)
+    chain.step()
+    step, before = chain.noise.step, param.clone()
+    if sampler is SGHMC:
+        chain.state[param]["velocity"] = torch.zeros(4)
+        with pytest.raises(RuntimeError, match="size of tensor"):
+            chain.step()
+        assert torch.equal(param, before)
+    param.data = torch.ones(80)
+    with pytest.raises(RuntimeError, match=r"shape \(80,\) has a gradient of shape \(40,\)"):
+        chain.step()
+    assert chain.noise.step <= step + 1
+
+
+def test_a_negated_gradient_keeps_its_sign():
+    """Autograd negates lazily behind a conjugate: memory has the other sign."""
+    ends = []
+    for fused in (None, False):
+        param = torch.nn.Parameter(torch.ones(1))
+        chain = make(SGLD, [param], temperature=0.0, fused=fused)
+        (torch.complex(torch.zeros(1), param).conj() * torch.tensor([1 + 2j])).real.sum().backward()
+        assert param.grad is not None
+        assert param.grad.is_neg()
+        chain.step()
+        ends.append(param.item())
+    assert ends[0] == pytest.approx(ends[1])
+
+
+def test_an_update_of_a_subclass_is_not_passed_over():
+    class Mine(SGLD):
+        def update(self, group, params, gradients, noise, states):
+            params[0].fill_(7.0)
+
+    param = torch.ones(2)
+    param.grad = torch.ones(2)
+    make(Mine, [param]).step()
+    assert (param == 7).all()
+
+
+def test_a_group_of_a_sampler_without_a_fused_update_refuses_the_option():
+    with pytest.raises(ValueError, match="fused must be left out, got None: PSGLD has no fused"):
+        make(PSGLD, [{"params": [torch.zeros(2)], "fused": None}])
+
+
+@both
+@pytest.mark.parametrize("fused", [None, False])
+def test_an_interrupted_step_does_not_repeat_its_noise(sampler, fused, monkeypatch):
+    params = [torch.zeros(5), torch.zeros(5)]
+    chain = make(sampler, [{"params": [param]} for param in params], lr=1.0, fused=fused)
+    for param in params:
+        param.grad = torch.zeros(5)
+    apply, calls = chain._apply, []
+
+    def interrupted(move, step):
+        calls.append(step)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        apply(move, step)
+
+    monkeypatch.setattr(chain, "_apply", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        chain.step()
+    chain.step()
+    assert calls == [0, 0, 1, 1]
+
+
+@both
 def test_empty_parameters_are_left_alone(sampler):
     empty, full = torch.zeros(0, 3), torch.zeros(3)
     chain = make(sampler, [empty, full], fused=True)

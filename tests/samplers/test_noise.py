@@ -3,7 +3,10 @@
 import copy
 import itertools
 import math
+import os
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -192,6 +195,45 @@ def test_a_state_of_an_earlier_version_raises():
     earlier: Any = {"seed": 1, "chain": 0, "devices": []}
     with pytest.raises(ValueError, match="noise of an earlier version"):
         Noise().load_state_dict(earlier)
+
+
+@pytest.mark.parametrize("numba", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_torchs_defaults_do_not_matter(numba, dtype, request):
+    expected = draw(Noise(seed=1), 70)[0]
+    if not numba:
+        request.getfixturevalue("without_numba")
+    param = torch.empty(70, dtype=torch.float64)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("meta"):  # the default device
+            found = Noise(seed=1).like([param])[0]
+    finally:
+        torch.set_default_dtype(default)
+    assert torch.equal(found, expected.double())
+
+
+@pytest.mark.parametrize("numba", [True, False])
+def test_an_empty_stack_has_no_noise(numba, request):
+    if not numba:
+        request.getfixturevalue("without_numba")
+    assert Noise(seed=1).like([StackedParameter(torch.empty(0, 3))])[0].shape == (0, 3)
+
+
+def test_without_compilation_the_noise_is_the_same():
+    code = "import csgmcmc, torch; print(csgmcmc.samplers.Noise(1).like([torch.empty(9)])[0].sum())"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for variables in ({}, {"NUMBA_DISABLE_JIT": "1"})
+    }
+    assert len(found) == 1
 
 
 def test_threads_do_not_matter():

@@ -13,6 +13,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -21,7 +22,13 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
-from csgmcmc.samplers.fused import FusedTerms, fused_update, pays, why_not_fused
+from csgmcmc.samplers.fused import (
+    FusedTerms,
+    fused_update,
+    pays,
+    shapes_agree,
+    why_not_fused,
+)
 from csgmcmc.samplers.noise import Noise
 from csgmcmc.samplers.prior import Prior, check_prior, prior_gradient
 from csgmcmc.shards import local_shard
@@ -135,6 +142,11 @@ class Sampler(torch.optim.Optimizer, ABC):
         for option in ("lr", "temperature", "weight_decay", "initial_lr", "initial_temperature"):
             if option in options:
                 check_number(option, options[option], at_least=0)
+        if "fused" in options and "fused" not in self.defaults:
+            raise ValueError(
+                f"fused must be left out, got {options['fused']!r}: {type(self).__name__} has no "
+                "fused update"
+            )
         if options.get("fused") not in (None, True, False):
             raise ValueError(f"fused must be None, True or False, got {options['fused']!r}")
         check_prior(options["prior"])
@@ -170,9 +182,10 @@ class Sampler(torch.optim.Optimizer, ABC):
         with torch.enable_grad():
             loss = None if closure is None else closure()
         # Users' code, which may raise, runs before any parameter moves: there are no half steps.
-        for move in list(self._moves()):
-            self._apply(move)
-        self.noise.step += 1
+        moves, step = list(self._moves()), self.noise.step
+        self.noise.step += 1  # now: a step that is interrupted must not repeat its noise
+        for move in moves:
+            self._apply(move, step)
         return loss
 
     def _moves(self) -> Iterator["_Move"]:
@@ -187,20 +200,21 @@ class Sampler(torch.optim.Optimizer, ABC):
                 yield _Move(group, ids, params, values, _gradients(group, params, values))
             first += len(own)
 
-    def _apply(self, move: "_Move") -> None:
+    def _apply(self, move: "_Move", step: int) -> None:
         group, ids, params, values, gradients = move
         states, decay = States(self.state, params), group["weight_decay"]
         fused = group.get("fused", False)
-        if fused is not False:
+        if fused is not False and _has_fused_update(type(self)):
             terms = self.fused_terms(group, states)
             tensors = [*values, *gradients, *terms.velocities]
-            if (fused or pays(terms, values)) and why_not_fused(tensors) is None:
+            agree = shapes_agree(values, gradients, terms.velocities)
+            if (fused or pays(terms, values)) and agree and why_not_fused(tensors) is None:
                 options = {"lr": group["lr"], "weight_decay": decay}
-                fused_update(self.noise, ids, params, values, gradients, terms, **options)
+                fused_update(self.noise, step, ids, params, values, gradients, terms, **options)
                 return
         if decay != 0:
             gradients = list(torch._foreach_add(gradients, values, alpha=decay))
-        noise = self.noise.like(params, ids) if group["temperature"] > 0 else None
+        noise = self.noise.like(params, ids, step) if group["temperature"] > 0 else None
         self.update(group, values, gradients, noise, states)
 
     def state_dict(self) -> dict[str, Any]:
@@ -298,6 +312,13 @@ class States:
         return [i for i, param in enumerate(self._params) if name not in self._state[param]]
 
 
+@cache
+def _has_fused_update(sampler: type[Sampler]) -> bool:
+    """Whether the class that defines the update also says what of it the kernel needs."""
+    owner = next(each for each in sampler.__mro__ if "update" in vars(each))
+    return owner is not Sampler and "fused_terms" in vars(owner)
+
+
 class _Move(NamedTuple):
     """Parameters of a group that are moved together; gradients are those of loss and prior."""
 
@@ -311,7 +332,7 @@ class _Move(NamedTuple):
 def _gradients(group: Group, params: list[Tensor], values: list[Tensor]) -> list[Tensor]:
     """Gradients of the loss, and of the prior over N where one is given."""
     gradients = []
-    for param in params:
+    for param, value in zip(params, values, strict=True):
         gradient: Any = param.grad
         if gradient.layout != torch.strided:
             raise RuntimeError(
@@ -319,6 +340,11 @@ def _gradients(group: Group, params: list[Tensor], values: list[Tensor]) -> list
                 "move every weight at every step and need dense gradients (sparse=False)"
             )
         gradients.append(local_shard(gradient))
+        if gradients[-1].shape != value.shape:
+            raise RuntimeError(
+                f"a parameter of shape {tuple(value.shape)} has a gradient of shape "
+                f"{tuple(gradients[-1].shape)}"
+            )
     if group["prior"] is None:
         return gradients
     priors = [prior_gradient(group["prior"], value) for value in values]

@@ -40,9 +40,20 @@ def why_not_fused(params: Iterable[Tensor]) -> str | None:
             return f"a parameter is on {param.device}, not in the CPU's memory"
         if param.dtype != torch.float32:
             return f"a parameter is {param.dtype}, not float32"
-        if not param.is_contiguous():
+        # A lazily negated tensor has the other sign in memory, and a lazy zero has no memory.
+        lazy = param.is_neg() or (param.data_ptr() == 0 and param.numel() > 0)
+        if lazy or not param.is_contiguous():
             return "a parameter is not contiguous in memory"
     return "numba is not installed" if load_kernels() is None else None
+
+
+def shapes_agree(values: Sequence[Tensor], *others: Sequence[Tensor]) -> bool:
+    """Whether the others have the shapes of the values: the kernel would read past their ends."""
+    return all(
+        one.shape == other.shape
+        for tensors in others
+        for one, other in zip(values, tensors, strict=False)  # there may be no velocities
+    )
 
 
 def pays(terms: FusedTerms, params: Iterable[Tensor]) -> bool:
@@ -55,6 +66,7 @@ def pays(terms: FusedTerms, params: Iterable[Tensor]) -> bool:
 
 def fused_update(
     noise: Noise,
+    step: int,
     parameter_ids: Sequence[int],
     params: Sequence[Tensor],
     values: Sequence[Tensor],
@@ -65,18 +77,21 @@ def fused_update(
     weight_decay: float,
 ) -> None:
     """Move `values`, the local tensors of `params`, in place."""
-    seed, chain, step = noise.signed_seed(), noise.chain_id, noise.step
+    seed, chain = noise.signed_seed(), noise.chain_id
     addresses = [velocity.data_ptr() for velocity in terms.velocities] or [0] * len(values)
     move = load_kernels().move
     for parameter_id, param, value, gradient, velocity in zip(
         parameter_ids, params, values, gradients, addresses, strict=True
     ):
+        runs = runs_of(param)
+        if len(runs.first) * runs.length != value.numel():
+            raise RuntimeError(f"the positions of {value.numel()} numbers of a shard are unknown")
         if value.numel():
             move(
                 value.data_ptr(),
                 gradient.data_ptr(),
                 velocity,
-                *runs_of(param),
+                *runs,
                 seed,
                 chain,
                 parameter_id,

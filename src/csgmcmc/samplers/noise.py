@@ -41,26 +41,30 @@ class Noise:
         """Number of the step that noise is drawn for. A sampler counts it; it may be set."""
 
     def like(
-        self, params: Sequence[Tensor], parameter_ids: Sequence[int] | None = None
+        self,
+        params: Sequence[Tensor],
+        parameter_ids: Sequence[int] | None = None,
+        step: int | None = None,
     ) -> list[Tensor]:
-        """The noise of this step, in the shapes and dtypes and on the devices of `params`.
+        """The noise of a step, in the shapes and dtypes and on the devices of `params`.
 
         Of a parameter that is sharded over processes (a DTensor), each process gets the noise of
         its own shard. `parameter_ids` are their numbers among all parameters of the sampler; by
-        default they are all.
+        default they are all. The step is that of this object, unless it is given.
         """
+        step = self.step if step is None else step
         ids = range(len(params)) if parameter_ids is None else parameter_ids
         kernels = load_kernels()
         noise: dict[int, Tensor] = {}
         others: dict[torch.device, list[int]] = {}
         for index, param in enumerate(params):
             if kernels is not None and param.device.type == "cpu":
-                noise[index] = self._from_kernel(kernels, param, ids[index], steps=1)
+                noise[index] = self._from_kernel(kernels, param, ids[index], step, 1)
             else:
                 others.setdefault(param.device, []).append(index)
         for device, indices in others.items():  # one call for all: a device starts calls slowly
             chosen = [(params[index], ids[index]) for index in indices]
-            noise.update(zip(indices, self._from_tensors(device, chosen), strict=True))
+            noise.update(zip(indices, self._from_tensors(device, chosen, step), strict=True))
         values = [local_shard(param) for param in params]
         return [noise[i].view(value.shape).to(value.dtype) for i, value in enumerate(values)]
 
@@ -68,13 +72,10 @@ class Noise:
         """The noise of one parameter for this step and those after it, of shape (steps, ...)."""
         kernels = load_kernels()
         if kernels is not None and param.device.type == "cpu":
-            made = self._from_kernel(kernels, param, parameter_id, steps)
+            made = self._from_kernel(kernels, param, parameter_id, self.step, steps)
             return made.view(steps, *local_shard(param).shape).to(param.dtype)
-        later = Noise(self.seed, self.chain_id)
-        rows = []
-        for later.step in range(self.step, self.step + steps):
-            rows += later.like([param], [parameter_id])
-        return torch.stack(rows)
+        later = range(self.step, self.step + steps)
+        return torch.stack([self.like([param], [parameter_id], step)[0] for step in later])
 
     def state_dict(self) -> dict[str, int]:
         """Seed, chain and step: all that there is."""
@@ -90,9 +91,12 @@ class Noise:
         """The seed's 64 bits as the signed integer that kernels take."""
         return self.seed - 2**64 if self.seed >= 2**63 else self.seed
 
-    def _from_kernel(self, kernels: Any, param: Tensor, parameter_id: int, steps: int) -> Tensor:
+    def _from_kernel(
+        self, kernels: Any, param: Tensor, parameter_id: int, first_step: int, steps: int
+    ) -> Tensor:
         runs = runs_of(param)
-        made = torch.empty(steps * len(runs.first) * runs.length)
+        size = steps * len(runs.first) * runs.length
+        made = torch.empty(size, dtype=torch.float32, device="cpu")  # whatever the defaults are
         if made.numel():
             kernels.fill(
                 made.data_ptr(),
@@ -100,12 +104,14 @@ class Noise:
                 self.signed_seed(),
                 self.chain_id,
                 parameter_id,
-                self.step,
+                first_step,
                 steps,
             )
         return made
 
-    def _from_tensors(self, device: torch.device, chosen: list[tuple[Tensor, int]]) -> list[Tensor]:
+    def _from_tensors(
+        self, device: torch.device, chosen: list[tuple[Tensor, int]], step: int
+    ) -> list[Tensor]:
         """The same numbers by torch operations."""
         rows, sizes = [], []
         for param, parameter_id in chosen:
@@ -113,14 +119,15 @@ class Noise:
             rows += [(parameter_id, self.chain_id + chain, at, length) for chain, at in first]
             sizes.append(len(first))
         table = np.array(rows, np.int64).reshape(-1, 4)
-        made = iter(tensors.normals(table, seed=self.seed, step=self.step, device=device))
-        return [torch.cat([*islice(made, size)]) for size in sizes]
+        made = iter(tensors.normals(table, seed=self.seed, step=step, device=device))
+        nothing = torch.empty(0, dtype=torch.float32, device=device)
+        return [torch.cat([nothing, *islice(made, size)]) for size in sizes]
 
 
 @cache
 def load_kernels() -> Any:
-    """The numba kernels, imported when they are first needed; None where there is no numba."""
+    """The numba kernels, imported when they are first needed; None where numba cannot serve."""
     try:
         return import_module("csgmcmc.samplers.threefry.kernels")
-    except ImportError:
+    except (ImportError, OSError):  # not installed, or without its library
         return None

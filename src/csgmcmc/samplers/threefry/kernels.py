@@ -1,8 +1,8 @@
 """Normal numbers from counters, and the updates that use them, as numba kernels for the CPU.
 
 Numba brings its own compiler. A kernel is compiled on its first call ever, which takes a few
-seconds, and is then kept on disk. All kernels are in this file, because numba looks for changes of
-the file alone.
+seconds, and is then kept on disk until this file changes. All kernels are in it, and the constants
+of `tensors` are compiled into them: where those change, this file must change, too.
 
 Tensors are passed by address, which costs a tenth of making arrays of them. The caller makes sure
 that they are contiguous float32 tensors in memory. What the steps compute is explained in
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite.ir import IRBuilder
-from numba import carray, njit, types, uint32
+from numba import carray, config, njit, types, uint32
 from numba.extending import intrinsic
 
 from csgmcmc.samplers.threefry.tensors import (
@@ -32,6 +32,9 @@ from csgmcmc.samplers.threefry.tensors import (
     ROOT_HALF,
     SINE,
 )
+
+if config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT is set, and these kernels are nothing without numba")
 
 CHUNK = 16 * GROUP
 """Numbers that are made at a time: they stay in the fastest cache until they are used."""

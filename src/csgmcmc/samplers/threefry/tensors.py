@@ -135,7 +135,7 @@ def _sqrt(x: Tensor) -> Tensor:
 
 def _word(value: int) -> Tensor:
     """The lower 32 bits of an integer."""
-    return torch.tensor(value & 0xFFFFFFFF).to(torch.int32)
+    return torch.tensor(value & 0xFFFFFFFF, device="cpu").to(torch.int32)
 
 
 def _words(values: Tensor) -> tuple[Tensor, Tensor]:
