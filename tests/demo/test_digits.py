@@ -73,7 +73,7 @@ def test_scores_are_repeatable_and_depend_on_the_seed():
 def test_no_candidate_of_the_search_is_clearly_better_than_the_settings():
     """Which of several good candidates is best depends on rounding, and so on the machine.
 
-    With two seeds, other noise moves the score of a candidate by up to 0.02.
+    The margin is wide: the settings were chosen before the noise changed, and seeds are only two.
     """
     torch.set_num_threads(1)
     found = search(DigitsDemo(seeds=2))
