@@ -1,105 +1,72 @@
-"""What the defaults of the estimators were chosen by: log scores on several tables.
+"""The defaults of the estimators beside their peers, and what the defaults were chosen by.
 
-    python benchmarks/defaults.py --data DATA
+    python benchmarks/defaults.py report --data DATA [--splits 4]
+    python benchmarks/defaults.py choose --data DATA [--splits 3]
 
-A quarter of each table is set aside. Of the rest, three quarters are learned from, and each
-candidate is scored on the fourth and compared with the defaults. Then the defaults and
-scikit-learn's own estimators learn from all of the rest, and are scored on what was set aside. DATA
-is a folder with the UCI tables; without it they are left out. Prints two tables, and writes them to
-runs/bench/defaults.md.
+A quarter of each table is set aside, at random and anew for each split. `report` fits the defaults
+and scikit-learn's own estimators to the rest and scores them on what was set aside. `choose` never
+looks at that: it fits each candidate to three quarters of the rest, and scores it on the fourth.
+DATA is a folder with the UCI tables; without it they are left out.
+
+Scores are appended to runs/bench/defaults-PART.jsonl as they are found, so that a run that was
+stopped goes on; the tables are written to runs/bench/defaults-PART.md.
 """
 
 import argparse
+import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from scipy.stats import norm, rankdata
-from sklearn import datasets
-from sklearn.base import is_classifier
+from scipy.special import logsumexp
+from scipy.stats import norm
+from sklearn.base import clone, is_classifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.linear_model import BayesianRidge, LogisticRegression
-from sklearn.metrics import log_loss
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import cross_val_predict
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.tables import Rows, Table, split, tables
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
-from paper.data import two_classes
+
+OURS, ENSEMBLE = "csgmcmc", "5 MLPs"
+PEERS = ("MLP", ENSEMBLE, "linear", "forest", "boosting", "Gaussian process")
+MEMBERS = 5
+FLOOR = 1e-6  # no probability counts as less: forests say 0
+MOST_FOR_A_PROCESS = 1200  # rows times classes: the cost of a Gaussian process is cubic
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "the defaults": {},
+    "one temperature, 0.03": {"temperature": 0.03},
+    "one temperature, 0.3": {"temperature": 0.3},
+    "one temperature, 1": {"temperature": 1.0},
+    "one temperature, 0: no noise": {"temperature": 0.0},
+    "one prior_scale, 0.3": {"prior_scale": 0.3, "temperature": 0.3},
+    "one prior_scale, 1": {"prior_scale": 1.0, "temperature": 0.3},
+    "1 chain": {"chains": 1},
     "lr 0.03": {"lr": 0.03},
-    "lr 0.3": {"lr": 0.3},
-    "exploration 0.2": {"exploration": 0.2},
-    "exploration 0.8": {"exploration": 0.8},
-    "cycles 1, 40 draws": {"cycles": 1, "draws_per_cycle": 40},
-    "cycles 8, 5 draws each": {"cycles": 8, "draws_per_cycle": 5},
-    "prior_scale 1": {"prior_scale": 1.0},
-    "prior_scale 4": {"prior_scale": 4.0},
-    "batch_size 16": {"batch_size": 16},
-    "batch_size 128": {"batch_size": 128},
+    "lr 0.1": {"lr": 0.1},
+    "batch_size 32": {"batch_size": 32},
+    "draws_per_cycle 3": {"draws_per_cycle": 3},
+    "hidden_layer_sizes (100,)": {"hidden_layer_sizes": (100,)},
+    "activation tanh": {"activation": "tanh"},
 }
-
-
-class Rows(NamedTuple):
-    """Some rows of a table."""
-
-    features: NDArray[Any]
-    targets: NDArray[Any]
-
-
-class Table(NamedTuple):
-    """A table: its name, whether its targets are classes, and its rows."""
-
-    name: str
-    classes: bool
-    rest: Rows
-    aside: Rows
-
-
-def split(rows: Rows, classes: bool, seed: int) -> tuple[Rows, Rows]:
-    """Three quarters and one, drawn at random, with the same share of each class."""
-    numbers = np.arange(len(rows.targets))
-    stratify = rows.targets if classes else None
-    found = train_test_split(numbers, test_size=0.25, random_state=seed, stratify=stratify)
-    large, small = (Rows(rows.features[part], rows.targets[part]) for part in found)
-    return large, small
-
-
-def tables(data: Path | None) -> list[Table]:
-    """All tables: those that come with scikit-learn, and those of the folder."""
-    digits, numerals = datasets.load_digits(return_X_y=True)
-    found: dict[str, Any] = {
-        "iris": datasets.load_iris(return_X_y=True),
-        "wine": datasets.load_wine(return_X_y=True),
-        "breast cancer": datasets.load_breast_cancer(return_X_y=True),
-        "digits, 600 rows": (digits[:600], numerals[:600]),
-        "two moons, noise 0.3": datasets.make_moons(200, noise=0.3, random_state=0),
-    }
-    for name in ("australian", "german", "heart") if data else ():
-        found[name] = tuple(part.numpy() for part in two_classes(name, data))
-    real: dict[str, Any] = {
-        "diabetes": datasets.load_diabetes(return_X_y=True),
-        "Friedman 1, noise 1": datasets.make_friedman1(300, noise=1.0, random_state=0),
-        "Friedman 2, noise 100": datasets.make_friedman2(300, noise=100.0, random_state=0),
-        "Friedman 3, noise 0.1": datasets.make_friedman3(300, noise=0.1, random_state=0),
-    }
-    kinds = [(found, True), (real, False)]
-    return [
-        Table(name, classes, *split(Rows(*both), classes, seed=1000))
-        for kind, classes in kinds
-        for name, both in kind.items()
-    ]
 
 
 def ours(table: Table, **options: Any) -> Any:
@@ -107,100 +74,215 @@ def ours(table: Table, **options: Any) -> Any:
     return kind(random_state=0, **options)
 
 
-def score(estimator: Any, rows: Rows, held_out: Rows) -> float:
-    """Mean log probability of held-out targets; densities are in units of the targets' std."""
-    with warnings.catch_warnings():
-        # scikit-learn's networks say so when their 200 epochs end before they have converged.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        estimator.fit(rows.features, rows.targets)
-    if is_classifier(estimator):
-        probs = estimator.predict_proba(held_out.features)
-        return -float(log_loss(held_out.targets, probs, labels=np.unique(rows.targets)))
-    try:
-        mean, std = estimator.predict(held_out.features, return_std=True)
-    except TypeError:  # it gives none: that of what it leaves of its own rows
-        mean = estimator.predict(held_out.features)
-        std = np.std(rows.targets - estimator.predict(rows.features))
-    return float(norm.logpdf(held_out.targets, mean, std).mean() + np.log(rows.targets.std()))
-
-
-def compare(everything: list[Table]) -> NDArray[np.float64]:
-    """Score of each candidate (rows) on each table (columns)."""
-    found = np.zeros((len(CANDIDATES), len(everything)))
-    for column, table in enumerate(everything):
-        rows, held_out = split(table.rest, table.classes, seed=0)
-        for row, options in enumerate(CANDIDATES.values()):
-            try:
-                found[row, column] = score(ours(table, **options), rows, held_out)
-            except ValueError:  # it has diverged
-                found[row, column] = -np.inf
-        shown = ", ".join(f"{one:.3f}" for one in found[:, column])
-        Console().print(f"{table.name}: {shown}", highlight=False, soft_wrap=True)
+def peers(table: Table, rows: int) -> dict[str, Callable[[], Any]]:
+    """scikit-learn's own, with its defaults; a Gaussian process where it is quick."""
+    kernel = ConstantKernel() * RBF()
+    if not table.classes:
+        noisy = kernel + WhiteKernel()
+        found: dict[str, Callable[[], Any]] = {
+            "MLP": lambda: MLPRegressor(hidden_layer_sizes=(50,), max_iter=1000, random_state=0),
+            "linear": BayesianRidge,
+            "forest": lambda: RandomForestRegressor(random_state=0),
+            "boosting": lambda: HistGradientBoostingRegressor(random_state=0),
+        }
+        if rows <= MOST_FOR_A_PROCESS:
+            found["Gaussian process"] = lambda: GaussianProcessRegressor(
+                noisy, normalize_y=True, random_state=0
+            )
+        return found
+    found = {
+        "MLP": lambda: MLPClassifier(hidden_layer_sizes=(50,), random_state=0),
+        "linear": lambda: LogisticRegression(max_iter=2000),
+        "forest": lambda: RandomForestClassifier(random_state=0),
+        "boosting": lambda: HistGradientBoostingClassifier(random_state=0),
+    }
+    classes = len(np.unique(table.rows.targets))
+    if rows * (classes if classes > 2 else 1) <= MOST_FOR_A_PROCESS:
+        found["Gaussian process"] = lambda: GaussianProcessClassifier(kernel, random_state=0)
     return found
 
 
-def candidates_table(scores: NDArray[np.float64]) -> list[str]:
-    """How much better than the defaults each candidate is, with standard error, and its rank."""
-    gains = scores - scores[0]
-    ranks = rankdata(-scores, axis=0).mean(1)
-    failed = np.isinf(scores).sum(1)
-    lines = [
-        f"| | log score, above the defaults' (mean of {scores.shape[1]} tables) | mean rank |",
-        "|---|---|---|",
-    ]
-    for name, gain, failures, rank in zip(CANDIDATES, gains, failed, ranks, strict=True):
-        if failures:
-            shown = f"diverges on {failures}"
-        else:
-            shown = f"{gain.mean():+.3f} ± {gain.std(ddof=1) / np.sqrt(len(gain)):.3f}"
-        lines.append(f"| {name} | {shown if gain.any() else 0} | {rank:.1f} |")
-    return lines
+def point_scores(estimator: Any, rows: Rows, held_out: Rows) -> NDArray[np.float64]:
+    """Log probability of each held-out target; densities are in units of the targets' std."""
+    with warnings.catch_warnings():
+        # scikit-learn's networks and processes say so when they end before they have converged.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        estimator.fit(rows.features, rows.targets)
+        if is_classifier(estimator):
+            probs = estimator.predict_proba(held_out.features)
+            columns = np.searchsorted(estimator.classes_, held_out.targets)
+            return np.log(probs[np.arange(len(columns)), columns].clip(FLOOR))
+        try:
+            mean, std = estimator.predict(held_out.features, return_std=True)
+        except TypeError:  # it gives none: that of its errors in cross-validation
+            mean = estimator.predict(held_out.features)
+            guesses = cross_val_predict(clone(estimator), rows.features, rows.targets)
+            std = np.std(rows.targets - guesses)
+    unit = rows.targets.std()
+    return norm.logpdf(held_out.targets, mean, std).clip(np.log(FLOOR) - np.log(unit)) + np.log(
+        unit
+    )
 
 
-def references(table: Table) -> dict[str, Callable[[], Any]]:
-    """scikit-learn's own: a network, a linear model, and a Gaussian process where it is quick."""
-    if table.classes:
-        return {
-            "network": lambda: MLPClassifier(hidden_layer_sizes=(50,), random_state=0),
-            "linear": lambda: LogisticRegression(max_iter=1000),
-        }
-    kernel = ConstantKernel() * RBF() + WhiteKernel()
+def score_peers(table: Table, rows: Rows, held_out: Rows) -> dict[str, dict[str, float]]:
+    """Mean log score and seconds of a fit of each peer."""
+    found: dict[str, dict[str, float]] = {}
+    for name, make in peers(table, len(rows.targets)).items():
+        found[name] = timed(make_pipeline(StandardScaler(), make()), rows, held_out)
+    start = time.process_time()
+    alone = []
+    for seed in range(MEMBERS):
+        one = peers(table, len(rows.targets))["MLP"]().set_params(random_state=seed)
+        alone.append(point_scores(make_pipeline(StandardScaler(), one), rows, held_out))
+    together = float((logsumexp(alone, axis=0) - np.log(MEMBERS)).mean())
+    found[ENSEMBLE] = {"score": together, "seconds": time.process_time() - start}
+    return found
+
+
+def timed(estimator: Any, rows: Rows, held_out: Rows) -> dict[str, float]:
+    start = time.process_time()
+    score = float(point_scores(estimator, rows, held_out).mean())
+    return {"score": score, "seconds": time.process_time() - start}
+
+
+def report(table: Table, number: int) -> dict[str, Any]:
+    """Scores of the defaults and of the peers on what was set aside."""
+    rest, aside = split(table.rows, table.classes, seed=1000 + number)
+    estimator = ours(table)
+    found = {OURS: timed(estimator, rest, aside), **score_peers(table, rest, aside)}
+    verdict = estimator.check(aside.features, aside.targets)
+    found[OURS] |= {"calibrated": verdict.calibrated.holds, "sampling": verdict.sampling.holds}
+    return {"rows": len(rest.targets), "scores": found}
+
+
+def choose(table: Table, number: int) -> dict[str, Any]:
+    """Scores of the candidates on a part of what was not set aside."""
+    rest, _ = split(table.rows, table.classes, seed=1000 + number)
+    rows, held_out = split(rest, table.classes, seed=number)
+    found = {}
+    for name, options in CANDIDATES.items():
+        try:
+            found[name] = timed(ours(table, **options), rows, held_out)
+        except ValueError as error:  # it has diverged
+            found[name] = {"score": -np.inf, "seconds": 0.0, "error": str(error)}
+    return {"rows": len(rows.targets), "scores": found}
+
+
+def records(part: str, everything: list[Table], splits: int) -> Iterator[dict[str, Any]]:
+    """One record for each table and split; those of an earlier run are read."""
+    path = Path(f"runs/bench/defaults-{part}.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text().splitlines() if path.exists() else []
+    known = {(one["table"], one["split"]): one for one in map(json.loads, lines)}
+    for table in everything:
+        for number in range(splits):
+            record = known.get((table.name, number))
+            if record is None:
+                measured = {"report": report, "choose": choose}[part](table, number)
+                record = {"table": table.name, "split": number, "classes": table.classes}
+                record |= measured
+                with path.open("a") as file:
+                    file.write(json.dumps(record) + "\n")
+                shown = {name: round(one["score"], 3) for name, one in record["scores"].items()}
+                Console().print(f"{table.name}, split {number}: {shown}", highlight=False)
+            yield record
+
+
+Scores = dict[str, dict[str, float]]
+"""Mean score over splits, by table and estimator."""
+
+
+def means(found: list[dict[str, Any]], classes: bool, field: str = "score") -> Scores:
+    """Mean of a field over splits, by table and estimator."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for record in found:
+        if record["classes"] is classes:
+            for name, one in record["scores"].items():
+                values.setdefault(record["table"], {}).setdefault(name, []).append(one[field])
     return {
-        "network": lambda: MLPRegressor(hidden_layer_sizes=(50,), max_iter=1000, random_state=0),
-        "linear": BayesianRidge,
-        "process": lambda: GaussianProcessRegressor(kernel, normalize_y=True, random_state=0),
+        table: {name: float(np.mean(each)) for name, each in row.items()}
+        for table, row in values.items()
     }
 
 
-def references_table(everything: list[Table]) -> list[str]:
-    """Scores of the defaults and of scikit-learn's on what was set aside."""
-    lines = [
-        "| table | rows to learn from | here | `MLP` | linear | Gaussian process |",
-        "|---|---|---|---|---|---|",
+def report_table(found: list[dict[str, Any]], classes: bool) -> list[str]:
+    """One row for each table: the negative log scores; less is better."""
+    names = (OURS, *PEERS)
+    scores = means(found, classes)
+    rows = {one["table"]: one["rows"] for one in found}
+    seconds = means(found, classes, "seconds")
+    lines = [f"| table | rows | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+    for table, row in scores.items():
+        best = max(row.values())
+        marks = {name: "**" if score == best else "" for name, score in row.items()}
+        cells = [
+            f"{marks[name]}{-row[name]:.3f}{marks[name]}" if name in row else "" for name in names
+        ]
+        lines.append(f"| {table} | {rows[table]} | {' | '.join(cells)} |")
+    common = [[row[name] for row in scores.values() if name in row] for name in names]
+    mean = [f"{-np.mean(each):.3f}" for each in common]
+    lines.append(f"| mean | | {' | '.join(mean)} |")
+    behind = [
+        [(-row[OURS], -row[name]) for row in scores.values() if name in row] for name in names
     ]
-    for one in everything:
-        known = references(one)
-        found = {
-            name: score(make_pipeline(StandardScaler(), make()), one.rest, one.aside)
-            for name, make in known.items()
-        }
-        cells = [score(ours(one), one.rest, one.aside), found["network"], found["linear"]]
-        shown = [f"{cell:.3f}" for cell in cells]
-        shown.append(f"{found['process']:.3f}" if "process" in found else "")
-        lines.append(f"| {one.name} | {len(one.rest.targets)} | {' | '.join(shown)} |")
+    own = [f"{np.mean([ours for ours, _ in pairs]):.3f}" for pairs in behind]
+    lines.append(f"| mean of {OURS} on the same tables | | {' | '.join(own)} |")
+    wins = [f"{sum(ours < peer for ours, peer in pairs)} of {len(pairs)}" for pairs in behind[1:]]
+    lines.append(f"| {OURS} is ahead on | | | {' | '.join(wins)} |")
+    costs = [
+        f"{np.mean([row[name] for row in seconds.values() if name in row]):.1f}" for name in names
+    ]
+    lines.append(f"| seconds of fit and prediction, one core | | {' | '.join(costs)} |")
+    return lines
+
+
+def verdicts(found: list[dict[str, Any]]) -> str:
+    """How often the defaults are calibrated and sample, by `check`."""
+    own = [record["scores"][OURS] for record in found]
+    calibrated = np.mean([one["calibrated"] is True for one in own])
+    sampling = np.mean([one["sampling"] is True for one in own])
+    return (
+        f"`check` says calibrated for {calibrated:.0%} and sampling for {sampling:.0%} of the "
+        f"{len(own)} fits of the defaults."
+    )
+
+
+def candidates_table(found: list[dict[str, Any]]) -> list[str]:
+    """How much better than the defaults each candidate is, with the standard error over tables."""
+    lines = [
+        "| | classes: log score above the defaults' | numbers | seconds |",
+        "|---|---|---|---|",
+    ]
+    for name in CANDIDATES:
+        cells = []
+        for classes in (True, False):
+            rows = means(found, classes).values()
+            gains = np.array([row[name] - row["the defaults"] for row in rows])
+            if np.isinf(gains).any():
+                cells.append(f"diverges on {np.isinf(gains).sum()}")
+            elif name == "the defaults":
+                cells.append("0")
+            else:
+                error = gains.std(ddof=1) / np.sqrt(len(gains))
+                cells.append(f"{gains.mean():+.3f} ± {error:.3f}")
+        seconds = np.mean([one["scores"][name]["seconds"] for one in found])
+        lines.append(f"| {name} | {' | '.join(cells)} | {seconds:.1f} |")
     return lines
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("part", choices=["report", "choose"])
     arguments.add_argument("--data", type=Path, help="folder with the UCI tables")
-    everything = tables(arguments.parse_args().data)
+    arguments.add_argument("--splits", type=int, default=4)
+    options = arguments.parse_args()
     torch.set_num_threads(1)
-    start = time.process_time()
-    lines = [*candidates_table(compare(everything)), "", *references_table(everything)]
-    lines += ["", f"In {(time.process_time() - start) / 60:.1f} minutes of one core."]
-    path = Path("runs/bench/defaults.md")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    found = list(records(options.part, tables(options.data), options.splits))
+    if options.part == "choose":
+        lines = candidates_table(found)
+    else:
+        lines = [*report_table(found, True), "", *report_table(found, False), "", verdicts(found)]
+    path = Path(f"runs/bench/defaults-{options.part}.md")
     path.write_text("\n".join(lines) + "\n")
     Console().print(
         "\n".join(lines), f"\nwritten: {path}", sep="\n", highlight=False, soft_wrap=True

@@ -22,7 +22,7 @@ from csgmcmc import SGHMC, SGLD, Cyclical, Posterior
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.manifest import Manifest
 from csgmcmc.files import file_sizes
-from csgmcmc.posterior.stacked_mlp import evaluate_perceptron
+from csgmcmc.perceptrons import evaluate_perceptron
 from csgmcmc.targets import Mixture25
 from paper.density import run_density
 from paper.networks import mlp

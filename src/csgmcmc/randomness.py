@@ -30,6 +30,7 @@ def generators_of(loader: object) -> list[torch.Generator]:
     batches = getattr(loader, "batch_sampler", None)
     owners = [loader, getattr(loader, "sampler", None), batches, getattr(batches, "sampler", None)]
     found = [getattr(owner, "generator", None) for owner in owners]
+    found += getattr(loader, "generators", ())  # one for each chain
     unique = {id(generator): generator for generator in found if generator is not None}
     return list(unique.values())
 

@@ -7,7 +7,7 @@ Fixes everything that affects the stationary distribution except model, loss and
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from inspect import signature
 from pathlib import Path
@@ -48,6 +48,8 @@ class Recipe:
         cycles: number of cycles, M.
         exploration: share of a cycle that explores, beta.
         draws_per_cycle: draws kept in each cycle.
+        weight_decay_scales: one factor of the weight decay for each cycle, as `Cyclical` takes it.
+        temperature_scales: one factor of the temperature for each cycle.
         seed: of the noise; None takes a random one.
     """
 
@@ -60,6 +62,8 @@ class Recipe:
     cycles: int = 4
     exploration: float = 0.8
     draws_per_cycle: int = 3
+    weight_decay_scales: Sequence[float] | None = None
+    temperature_scales: Sequence[float] | None = None
     seed: int | None = 0
 
     def __post_init__(self) -> None:
@@ -75,6 +79,15 @@ class Recipe:
         check_count("cycles", self.cycles, at_least=1)
         check_number("exploration", self.exploration, at_least=0, below=1)
         check_count("draws_per_cycle", self.draws_per_cycle, at_least=1)
+        for name in ("weight_decay_scales", "temperature_scales"):
+            scales = getattr(self, name)
+            if scales is not None:
+                object.__setattr__(self, name, tuple(scales))  # as read from JSON again
+                if len(scales) != self.cycles:
+                    raise ValueError(
+                        f"{name} must have one number for each of cycles={self.cycles}, got "
+                        f"{scales!r}"
+                    )
         if self.seed is not None:
             check_count("seed", self.seed, at_least=0)
         if not isinstance(self.sampler_options, Mapping):
@@ -112,6 +125,8 @@ class Recipe:
             self.cycles,
             exploration=self.exploration,
             draws_per_cycle=self.draws_per_cycle,
+            weight_decay_scales=self.weight_decay_scales,
+            temperature_scales=self.temperature_scales,
         )
 
     def make_chain(

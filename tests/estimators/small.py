@@ -6,8 +6,9 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
 SMALL: dict[str, Any] = {
     "hidden_layer_sizes": (8,),
-    "epochs": 15,
+    "epochs": 40,
     "batch_size": 16,
+    "chains": 2,
     "cycles": 2,
     "draws_per_cycle": 2,
     "random_state": 0,

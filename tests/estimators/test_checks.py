@@ -6,11 +6,22 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 from tests.estimators.small import SMALL
 
+# A row of weight 2 and two rows have the same posterior, but not the same minibatches and folds:
+# the draws differ. tests/estimators/test_weights.py compares the posteriors.
+DIFFERENT_DRAWS = {"check_sample_weight_equivalence_on_dense_data": "other draws of one posterior"}
+
+
+def expected_failures(_estimator) -> dict[str, str]:
+    return DIFFERENT_DRAWS
+
 
 # One check is for arrays of other libraries, and skips itself with a warning where scipy is not
 # told to take them.
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API:sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([BayesianMLPClassifier(**SMALL), BayesianMLPRegressor(**SMALL)])
+@parametrize_with_checks(
+    [BayesianMLPClassifier(**SMALL), BayesianMLPRegressor(**SMALL)],
+    expected_failed_checks=expected_failures,
+)
 def test_it_is_an_estimator(estimator, check):
     check(estimator)
 
@@ -18,5 +29,5 @@ def test_it_is_an_estimator(estimator, check):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [BayesianMLPClassifier, BayesianMLPRegressor])
 def test_it_is_one_with_its_defaults(kind):
-    found = check_estimator(kind(), on_skip=None)
-    assert {one["status"] for one in found} <= {"passed", "skipped"}
+    found = check_estimator(kind(), on_skip=None, expected_failed_checks=DIFFERENT_DRAWS)
+    assert {one["status"] for one in found} <= {"passed", "skipped", "xfail"}

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose
+from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 from torch import nn
 
@@ -26,8 +27,10 @@ def test_the_spread_of_a_linear_model_is_the_exact_posteriors(noise):
     estimator = BayesianMLPRegressor(
         hidden_layer_sizes=(),
         prior_scale=1.0,
+        lr=0.05,
         batch_size=200,
         epochs=3000,
+        chains=1,
         cycles=1,
         exploration=0.1,
         draws_per_cycle=300,
@@ -38,7 +41,7 @@ def test_the_spread_of_a_linear_model_is_the_exact_posteriors(noise):
     # Given the noise, the posterior is a Gaussian; in the units in which it was sampled:
     design = np.column_stack([estimator.scaler_.transform(features), np.ones(len(features))])
     variance = (estimator.noise_std_ / estimator.target_scale_) ** 2
-    covariance = np.linalg.inv(design.T @ design / variance + np.diag([3.0, 3.0, 3.0, 1.0]))
+    covariance = np.linalg.inv(design.T @ design / variance + np.eye(4))
     weights = covariance @ design.T @ (targets - estimator.target_mean_)
     exact = estimator.target_scale_**2 * np.einsum("ij,jk,ik->i", design, covariance, design)
 
@@ -51,14 +54,13 @@ def test_the_spread_of_a_linear_model_is_the_exact_posteriors(noise):
 
 def test_steps_follow_the_noise_and_velocities_its_root():
     """Then a velocity over its own standard deviation, sqrt(lr * T / N), is left as it is."""
-    estimator = BayesianMLPRegressor(lr=0.2, prior_scale=2.0)
-    model = WithNoise(nn.Linear(3, 1))
-    sampler = SGHMC(estimator._groups(model, 10), lr=0.2, num_data=10, seed=0)
+    estimator = BayesianMLPRegressor(lr=0.2)
+    model = WithNoise(nn.Linear(3, 1), 1)
+    sampler = SGHMC(estimator._groups(model), lr=0.2, num_data=10, seed=0)
     starts = [group["initial_lr"] for group in sampler.param_groups[:-1]]
-    assert starts == pytest.approx([0.2 * 4 / 3, 0.2 * 4])  # of weights with 3 inputs, and a bias
     before_step = estimator._before_step(model, sampler)
     means, variances = model(torch.ones(4, 3))
-    estimator._loss((means, variances), torch.zeros(4)).backward()
+    estimator._loss((means, variances), (torch.zeros(4, 1), torch.ones(4))).backward()
     before_step()
     sampler.step()
     before = {param: sampler.state[param]["velocity"].clone() for param in model.parameters()}
@@ -80,9 +82,59 @@ def test_the_standard_deviation_is_of_noise_and_spread():
     mean, std = estimator.predict(features, return_std=True)
     found = estimator.predictive(features, members=True)
     assert found.members is not None
-    assert_allclose(found.members.mean(0), mean, atol=1e-9)
-    assert_allclose(std**2, found.members.var(0, correction=0) + estimator.noise_std_**2, rtol=1e-6)
+    weights = estimator.posterior_.weights
+    assert_allclose(np.average(found.members, axis=0, weights=weights), mean, atol=1e-9)
+    spread = np.average((found.members.numpy() - mean) ** 2, axis=0, weights=weights)
+    assert_allclose(std**2, spread + estimator.noise_std_**2, rtol=1e-6)
     assert_allclose(mean, estimator.predict(features))
+
+
+def test_quantiles_are_those_of_the_mixture_of_all_draws():
+    features, targets = line(0.5)
+    estimator = BayesianMLPRegressor(**SMALL).fit(features, targets)
+    levels = [0.05, 0.5, 0.95]
+    found = estimator.predict_quantiles(features[:5], levels)
+    assert found.shape == (3, 5)
+    means = estimator.predictive(features[:5], members=True).members
+    assert means is not None
+    stds = [
+        estimator.target_scale_ * draw.tensors()["log_variance"].exp().sqrt().item()
+        for draw in estimator.draws_
+    ]
+    below = norm.cdf((found[:, None] - means.numpy()) / np.array(stds)[:, None])
+    cumulative = np.einsum("d,qdr->qr", estimator.posterior_.weights, below)
+    assert_allclose(cumulative, np.repeat(levels, 5).reshape(3, 5), atol=1e-9)
+    assert_allclose(estimator.predict_interval(features[:5], 0.9), found[[0, 2]])
+    for wrong in (0.0, 1.0, [0.5, 2.0]):
+        with pytest.raises(ValueError, match="quantiles must be between 0 and 1"):
+            estimator.predict_quantiles(features, wrong)
+    with pytest.raises(ValueError, match="level must be above 0 and below 1"):
+        estimator.predict_interval(features, 1.0)
+
+
+def test_several_outputs_have_noise_of_their_own():
+    features, targets = line(0.0)
+    random = np.random.default_rng(1)
+    both = np.stack([targets, -10 * targets], axis=1) + [0.3, 20] * random.normal(size=(200, 2))
+    estimator = BayesianMLPRegressor(random_state=0, epochs=400).fit(features, both)
+    mean, std = estimator.predict(features, return_std=True)
+    assert mean.shape == std.shape == (200, 2)
+    assert estimator.predict_interval(features).shape == (2, 200, 2)
+    assert_allclose(estimator.noise_std_, [0.3, 20], rtol=0.25)
+    assert estimator.score(features, both) > 0.7
+    assert estimator.check(features, both).numbers["nll"] < 2
+
+
+def test_it_can_be_checked_as_it_is():
+    features, targets = line(0.5, rows=300)
+    estimator = BayesianMLPRegressor(random_state=0, epochs=800).fit(features[:200], targets[:200])
+    found = estimator.check(features[200:], targets[200:])
+    assert found.sampling.holds
+    assert found.calibrated.holds
+    with pytest.raises(ValueError, match="X has 300 rows, and y has 200"):
+        estimator.check(features, targets[:200])
+    with pytest.raises(ValueError, match="y has 2 outputs, and the fitted y had 1"):
+        estimator.check(features, np.stack([targets, targets], axis=1))
 
 
 def test_intervals_hold_what_they_promise():
@@ -143,9 +195,9 @@ def test_targets_that_are_no_numbers_are_refused():
 
 
 @pytest.mark.parametrize(("rows", "width"), [(10, 50), (30, 200), (150, 200)])
-def test_one_step_size_does_for_few_rows_and_wide_layers(rows, width):
+def test_it_finds_a_step_size_for_few_rows_and_wide_layers(rows, width):
     features, targets = line(0.5, rows=rows)
-    estimator = BayesianMLPRegressor(width, epochs=600 // -(-rows // 32), random_state=0)
+    estimator = BayesianMLPRegressor(width, epochs=600, random_state=0)
     estimator.fit(features, targets)
     assert 0.1 < estimator.noise_std_ < 1.5 * targets.std()
 
@@ -153,5 +205,14 @@ def test_one_step_size_does_for_few_rows_and_wide_layers(rows, width):
 @pytest.mark.parametrize("lr", [2.0, 20.0])
 def test_steps_that_are_too_large_are_told(lr):
     features, targets = line(0.5, rows=30)
-    with pytest.raises(ValueError, match=f"lr={lr} is too large for these data: lower it"):
-        BayesianMLPRegressor(lr=lr, epochs=200, random_state=0).fit(features, targets)
+    with pytest.raises(ValueError, match=f"lr={lr:g} is too large for these data: lower it"):
+        BayesianMLPRegressor(lr=lr, epochs=600, random_state=0).fit(features, targets)
+
+
+def test_a_step_size_that_was_found_and_diverges_is_lowered(monkeypatch):
+    features, targets = line(0.5, rows=100)
+    monkeypatch.setattr(BayesianMLPRegressor, "_suggest_lr", lambda *_: 100.0)
+    monkeypatch.setattr(BayesianMLPRegressor, "_most_lr", 2.0)
+    estimator = BayesianMLPRegressor(epochs=300, random_state=0).fit(features, targets)
+    assert estimator.lr_ in [pytest.approx(2.0 * 0.3**attempt) for attempt in (1, 2, 3)]
+    assert estimator.noise_std_ < 1.0

@@ -15,6 +15,8 @@ REGISTRY: dict[str, Sequence[Schedule]] = {
         Cyclical(steps=103, cycles=5, exploration=0.25, every=2, burn_in=30),
         Cyclical(steps=60, cycles=2, exploration=0, every=1),
         Cyclical(steps=60, cycles=3, draws_per_cycle=1, exploration_temperature=10, anneal=True),
+        Cyclical(steps=60, cycles=3, draws_per_cycle=2, weight_decay_scales=[9, 1, 0.5]),
+        Cyclical(steps=61, cycles=3, every=4, exploration=0.5, temperature_scales=[1, 0.1, 2]),
     ],
     "Decreasing": [
         Decreasing(steps=50, gamma=0.55, every=1),

@@ -50,6 +50,7 @@ def test_ticks_are_sound_and_pure(schedule):
         assert tick.step == step
         assert tick.lr_scale >= 0
         assert tick.temperature_scale >= 0
+        assert tick.weight_decay_scale >= 0
         assert tick.stage in ("burn-in", "explore", "sample")
         assert tick.stage == "sample" or not tick.collect
     cycles = [tick.cycle for tick in forward]
@@ -95,7 +96,7 @@ def test_it_is_a_value(schedule):
 @every_example
 def test_apply_scales_the_initial_options(schedule):
     groups = [{"params": [torch.zeros(1)]}, {"params": [torch.zeros(1)], "temperature": 0.25}]
-    sampler = SGHMC(groups, lr=0.2, num_data=5)
+    sampler = SGHMC(groups, lr=0.2, num_data=5, weight_decay=0.3)
     for step in (schedule.steps - 1, 0, schedule.steps // 2, schedule.steps // 2):
         expected = [options_at(group, schedule(step)) for group in sampler.param_groups]
         tick = schedule.apply(sampler, step)

@@ -159,7 +159,8 @@ def _measure(
         found: dict[str, _Measured] = {}
         for name, param in params.items():
             weight = param.detach()
-            mean = means[name] + _prior(groups[name][0], weight)
+            options = options_at(groups[name][0], stepper.schedule(draw.step))
+            mean = means[name] + _prior(options, weight)
             # The square of a mean over batches contains some of their variance: it is removed.
             excess = variances[name] * gradients.error_of_the_mean
             found[name] = _Measured(

@@ -1,8 +1,8 @@
-"""The common part of both estimators: prepare the table, run a chain, predict with its draws."""
+"""The common part of both estimators: prepare the table, run the chains, predict with the draws."""
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -11,26 +11,46 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.chain import Chain, StepInfo
-from csgmcmc.draws import MemoryDraws
+from csgmcmc.checks import Check
+from csgmcmc.draws import Draw, MemoryDraws
 from csgmcmc.errors import DivergedError
 from csgmcmc.estimators.batches import Batches
-from csgmcmc.estimators.network import Module, own_module, perceptron
-from csgmcmc.estimators.prior import prior_groups
+from csgmcmc.estimators.folds import folds, rows_without, weights_of_cycles
+from csgmcmc.estimators.ladder import Ladder
+from csgmcmc.estimators.network import Module, Perceptrons, own_module, perceptron
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import Sampler
-from csgmcmc.samplers import discover as samplers
+from csgmcmc.schedules import Schedule
+from csgmcmc.tuning import suggest_lr
 
 # By default a fit takes at least this many steps and this many epochs.
-MIN_STEPS = 3000
+MIN_STEPS = 4000
 MIN_EPOCHS = 20
+MIN_ROWS_TO_WEIGH = 20  # with fewer rows nothing is held out, and all cycles have equal weights
+RETRY_SHARE = 0.3  # of the step size, after an attempt that diverged
+ATTEMPTS = 4
+WEIGHT_THAT_COUNTS = 0.05  # of a cycle, for `check`
+FALLBACK_LR = 0.3
 PREDICTION_BATCH_SIZE = 4096
+MOST_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate gradients on
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a check needs of a run, as `csgmcmc.checks.StepperLike`."""
+
+    model: nn.Module
+    sampler: Sampler
+    schedule: Schedule
+    chain_id: int
+    batches_per_step: float = 1.0
 
 
 class BayesianMLP(BaseEstimator):
@@ -39,24 +59,28 @@ class BayesianMLP(BaseEstimator):
     _likelihood = ""
     """The likelihood, as `Posterior` takes it."""
     _exploration_temperature = 0.0
+    # The share of a range test's suggestion that is used, and the most that is: wide priors allow
+    # larger weights, and so larger curvatures, than those that the test begins with.
+    _lr_share, _most_lr = 0.3, 1.0
 
     def __init__(
         self,
-        hidden_layer_sizes: int | Sequence[int] = (50,),
-        activation: str = "relu",
+        hidden_layer_sizes: int | Sequence[int],
+        activation: str,
         *,
-        module: Module | None = None,
-        sampler: str = "SGHMC",
-        lr: float = 0.1,
-        temperature: float = 1.0,
-        prior_scale: float = 2.0,
-        epochs: float | None = None,
-        cycles: int = 4,
-        exploration: float = 0.5,
-        draws_per_cycle: int = 10,
-        batch_size: int = 32,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: bool = False,
+        module: Module | None,
+        sampler: str,
+        lr: float | None,
+        temperature: float | tuple[float, float],
+        prior_scale: float | tuple[float, float],
+        epochs: float | None,
+        chains: int,
+        cycles: int,
+        exploration: float,
+        draws_per_cycle: int,
+        batch_size: int,
+        random_state: int | np.random.RandomState | None,
+        verbose: bool,
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
@@ -66,6 +90,7 @@ class BayesianMLP(BaseEstimator):
         self.temperature = temperature
         self.prior_scale = prior_scale
         self.epochs = epochs
+        self.chains = chains
         self.cycles = cycles
         self.exploration = exploration
         self.draws_per_cycle = draws_per_cycle
@@ -75,55 +100,172 @@ class BayesianMLP(BaseEstimator):
 
     # For subclasses
 
-    def _complete(self, network: nn.Module) -> nn.Module:
+    def _complete(self, network: nn.Module, outputs: int) -> nn.Module:
         """The model that is sampled, around the network."""
         return network
 
-    def _loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Mean negative log-likelihood of a minibatch."""
+    def _targets(self, y: ArrayLike) -> Tensor:
+        """Targets as the likelihood takes them."""
         raise NotImplementedError
+
+    def _loss(self, outputs: Any, columns: Any) -> Tensor:
+        """Mean weighted negative log-likelihood of a minibatch, one number for each chain."""
+        raise NotImplementedError
+
+    def _range_test_loss(self, outputs: Any, columns: Any) -> Tensor:
+        """The loss whose curvature limits the step size."""
+        return self._loss(outputs, columns)
 
     def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[], object]:
         """A function to call before each step."""
         return lambda: None
 
+    def _groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """Groups of the sampled parameters; those with a ladder of priors have no own one."""
+        return [{"params": [param for param in model.parameters() if param.requires_grad]}]
+
+    def _plausible(self) -> bool:
+        """Whether the draws can be those of a stable run."""
+        return True
+
     # Fitting
 
-    def _fit(self, X: NDArray[np.float64], targets: Tensor, outputs: int) -> Self:  # noqa: N803
-        """Sample the weights of a network with `outputs` outputs."""
-        check_number("prior_scale", self.prior_scale, above=0)
-        batch_size = check_count("batch_size", self.batch_size, at_least=1)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        generator = torch.Generator().manual_seed(seed)
-        self.scaler_ = StandardScaler().fit(X)
+    def _fit(
+        self,
+        X: NDArray[np.float64],  # noqa: N803  (scikit-learn's name)
+        targets: Tensor,
+        labels: NDArray[np.int64],
+        outputs: int,
+        sample_weight: NDArray[np.float64],
+    ) -> Self:
+        """Sample the weights of networks with `outputs` outputs; folds have equal `labels`."""
+        check_count("batch_size", self.batch_size, at_least=1)
+        chains = check_count("chains", self.chains, at_least=1)
+        if self.lr is not None:
+            self.lr_ = check_number("lr", self.lr, above=0)
+        ladder = Ladder.of(self.prior_scale, self.temperature, self.cycles)
+        random = check_random_state(self.random_state)
+        seed = int(random.randint(np.iinfo(np.int32).max))
+        self.scaler_ = StandardScaler().fit(X, sample_weight=sample_weight)
         features = torch.from_numpy(self.scaler_.transform(X)).float()
+        weights = torch.from_numpy(sample_weight / sample_weight.mean()).float()
+        every_row = torch.arange(len(X))
+        weigh = len(set(ladder.rungs)) > 1 and len(X) >= MIN_ROWS_TO_WEIGH
+        # A single chain leaves out a fifth, too.
+        held_out = folds(labels, max(chains, 5), random)[:chains] if weigh else []
+        rows = rows_without(held_out, len(X)) if weigh else [every_row] * chains
         self._is_perceptron = self.module is None
-        # A user's module draws initial weights and dropout from the global generators.
-        with seeded(seed):
-            if self.module is None:
-                sizes = (X.shape[1], self.hidden_layer_sizes, outputs)
-                network = perceptron(*sizes, self.activation, generator)
-            else:
-                network = own_module(self.module, features, outputs)
-            batches = Batches(features, targets, batch_size, generator)
-            self._run(self._complete(network), batches, seed)
+        total = float(sample_weight.sum())
+        for attempt in range(ATTEMPTS if self.lr is None else 1):
+            self.draws_ = MemoryDraws()
+            # A user's module draws initial weights and dropout from the global generators.
+            with seeded(seed):
+                networks = [self._network(features, outputs, seed + i) for i in range(chains)]
+                models = [self._complete(network, outputs) for network in networks]
+                columns = (targets, weights)
+                run = (features, columns, rows, total, ladder, seed, RETRY_SHARE**attempt)
+                stable = self._run(models, *run)
+            if stable:
+                break
+        else:
+            raise ValueError(f"lr={self.lr_:.3g} is too large for these data: lower it")
+        if weigh:
+            inputs = features.double() if self._is_perceptron else features
+            scored = weights_of_cycles(self._posterior(), held_out, inputs, targets, weights)
+        else:
+            scored = np.full(self.cycles, 1 / self.cycles)
+        some = torch.from_numpy(random.permutation(len(X))[:MOST_ROWS_TO_CHECK])
+        self._rows_to_check = [part[some] for part in (features, targets, weights)]
+        self.ladder_, self.cycle_weights_ = ladder.rungs, scored
+        self.posterior_ = self._posterior(scored)
         return self
 
-    def _run(self, model: nn.Module, batches: Batches, seed: int) -> None:
-        least = max(MIN_EPOCHS, MIN_STEPS / len(batches))
-        recipe = Recipe(
+    def _network(self, features: Tensor, outputs: int, seed: int) -> nn.Module:
+        if self.module is not None:
+            return own_module(self.module, features, outputs)
+        generator = torch.Generator().manual_seed(seed)
+        sizes = (features.shape[1], self.hidden_layer_sizes, outputs)
+        return perceptron(*sizes, self.activation, generator)
+
+    def _run(
+        self,
+        models: list[nn.Module],
+        features: Tensor,
+        columns: tuple[Tensor, ...],
+        rows: list[Tensor],
+        total_weight: float,
+        ladder: Ladder,
+        seed: int,
+        lr_share: float,
+    ) -> bool:
+        """Run all chains: those of a perceptron together, those of a user's module in turn.
+
+        Returns whether they were stable. `lr_share` is that of the lr that a range test finds.
+        """
+        together = self._is_perceptron
+        runs = [range(len(models))] if together else [range(i, i + 1) for i in range(len(models))]
+        losses: list[list[float]] = []
+        per_epoch = 1
+        for chain_ids in runs:
+            own_rows = [rows[chain] for chain in chain_ids]
+            seeds = [seed + chain for chain in chain_ids]
+            batches = Batches(
+                *(features, columns, own_rows, self.batch_size, seeds), stacked=together
+            )
+            model = Perceptrons(models) if together else models[chain_ids[0]]
+            num_data = total_weight * batches.rows_per_epoch / len(features)
+            recipe = self._recipe(len(batches), num_data, ladder, seed)
+            if self.lr is None and chain_ids[0] == 0:
+                suggested = self._suggest_lr(model, batches, recipe, num_data)
+                self.lr_ = lr_share * min(self._lr_share * suggested, self._most_lr)
+            recipe = recipe.replace(lr=self.lr_)
+            try:
+                losses.append(self._run_chain(model, batches, recipe, num_data, chain_ids[0]))
+            except DivergedError:
+                return False
+            per_epoch = len(batches)
+        means = np.mean(losses, axis=0)
+        epochs = range(0, len(means), per_epoch)
+        self.loss_curve_ = [float(np.mean(means[at : at + per_epoch])) for at in epochs]
+        self.module_ = models[-1].eval()
+        self.draws_[-1].load_into(self.module_)
+        return self._plausible()
+
+    def _suggest_lr(
+        self, model: nn.Module, batches: Batches, recipe: Recipe, num_data: float
+    ) -> float:
+        options: Any = {"lowest": 1e-3, "highest": 100.0, "steps": 100}
+        device = next(model.parameters()).device
+        options["device"] = None if device.type == "cpu" else device
+        try:
+            found = suggest_lr(
+                model, self._range_test_loss, batches, recipe=recipe, num_data=num_data, **options
+            )
+        except ValueError:  # the loss falls at no lr: there is nothing to learn from the rows
+            return FALLBACK_LR
+        return found.lr
+
+    def _recipe(self, epoch: int, num_data: float, ladder: Ladder, seed: int) -> Recipe:
+        """All but the step size; `epoch` is the number of steps in one."""
+        least = max(MIN_EPOCHS, MIN_STEPS / epoch)
+        return Recipe(
             sampler=self.sampler,
-            lr=self.lr,
-            temperature=self.temperature,
-            weight_decay=0.0,  # each group of parameters has its own
+            temperature=1.0,  # which the schedule scales, as the prior of scale 1
+            weight_decay=1 / num_data,
+            temperature_scales=[rung.temperature for rung in ladder.rungs],
+            weight_decay_scales=[1 / rung.prior_scale**2 for rung in ladder.rungs],
             epochs=least if self.epochs is None else self.epochs,
             cycles=self.cycles,
             exploration=self.exploration,
             draws_per_cycle=self.draws_per_cycle,
             seed=seed,
         )
-        num_data = len(batches.dataset)
-        sampler = recipe.make_sampler(self._groups(model, num_data), num_data=num_data)
+
+    def _run_chain(
+        self, model: nn.Module, batches: Batches, recipe: Recipe, num_data: float, chain_id: int
+    ) -> list[float]:
+        """The training loss of each step."""
+        sampler = recipe.make_sampler(self._groups(model), num_data=num_data, chain_id=chain_id)
         schedule = recipe.make_schedule(len(batches))
         before_step = self._before_step(model, sampler)
         losses: list[float] = []
@@ -140,43 +282,73 @@ class BayesianMLP(BaseEstimator):
             batches,
             sampler,
             replace(schedule, exploration_temperature=self._exploration_temperature),
-            MemoryDraws(),
+            self.draws_,
             device=None if device.type == "cpu" else device,  # where the batches are already
             callbacks=on_step,
             watch=False,  # its warnings are for those who made the chain themselves
             progress=bool(self.verbose),
         )
-        try:
-            chain.run()
-        except DivergedError as error:
-            raise self._too_large() from error
-        epochs = range(0, len(losses), len(batches))
-        self.loss_curve_ = [float(np.mean(losses[at : at + len(batches)])) for at in epochs]
-        self.module_ = model.eval()
-        self.draws_ = chain.draws
+        chain.run()
+        sampler.zero_grad()
+        self._run_record = RunRecord(model, sampler, chain.schedule, chain_id=chain_id)
+        return losses
+
+    def _posterior(
+        self,
+        weights_of_cycles: NDArray[np.float64] | None = None,
+        draws: Sequence[Draw] | None = None,
+    ) -> Posterior:
+        draws = self.draws_ if draws is None else draws
         # A perceptron predicts in double precision, with all draws at once, so that the prediction
         # of a row does not depend on the other rows. A user's own module may support neither.
         plain = self._is_perceptron
-        self.posterior_ = Posterior(
+        weights: Any = "uniform"
+        if weights_of_cycles is not None:
+            weights = weights_of_cycles[[draw.cycle for draw in draws]]
+        return Posterior(
             copy.deepcopy(self.module_).double() if plain else self.module_,
-            self.draws_,
+            draws,
             likelihood=self._likelihood,
+            weights=weights,
             vectorize=plain,
             progress=False,
         )
 
-    def _too_large(self) -> ValueError:
-        return ValueError(f"lr={self.lr} is too large for these data: lower it")
+    def _row_weights(self, rows: Any, sample_weight: ArrayLike | None) -> NDArray[np.float64]:
+        """One weight for each row, at least 0."""
+        check: Any = _check_sample_weight
+        return check(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
 
-    def _groups(self, model: nn.Module, num_data: int) -> list[dict[str, Any]]:
-        """Groups of the sampled parameters, with their priors and step sizes."""
-        lr = None if self._preconditioned else self.lr
-        return prior_groups(model.parameters(), self.prior_scale, num_data, lr)
+    def check(self, X: ArrayLike, y: ArrayLike, *, show: bool = False) -> Check:  # noqa: N803
+        """Whether the draws were sampled, mix and are calibrated, in words and numbers.
 
-    @property
-    def _preconditioned(self) -> bool:
-        """Whether the sampler has a preconditioner, and so adapts its steps itself."""
-        return samplers()[self.sampler].preconditioned
+        Judges the draws of the cycles that have at least 5% of the weight, which make up the
+        prediction; see `csgmcmc.Posterior.check`.
+
+        Args:
+            X: held-out rows, which were not fitted.
+            y: their targets.
+            show: print the verdicts.
+        """
+        features, targets = self._features(X), self._targets(y)
+        if len(features) != len(targets):
+            raise ValueError(f"X has {len(features)} rows, and y has {len(targets)}")
+        rows, *columns = self._rows_to_check
+        batches = Batches(
+            rows.to(features.dtype),
+            [columns[0].to(targets.dtype), columns[1].to(features.dtype)],
+            [torch.arange(len(rows))],
+            self.batch_size,
+            seeds=[0],
+            stacked=False,
+        )
+        counts = self.cycle_weights_ >= min(WEIGHT_THAT_COUNTS, self.cycle_weights_.max())
+        draws = [draw for draw in self.draws_ if counts[draw.cycle]]
+        posterior = self._posterior(self.cycle_weights_, draws)
+        size = PREDICTION_BATCH_SIZE
+        held_out = list(zip(features.split(size), targets.split(size), strict=True))
+        run: Any = {"stepper": self._run_record, "loss": self._loss, "data": batches}
+        return posterior.check(held_out, **run, show=show)
 
     # Predicting
 
@@ -185,11 +357,14 @@ class BayesianMLP(BaseEstimator):
         check: Any = validate_data  # pyright infers wrong types from its docstring
         return check(self, X, dtype=np.float64, **options)
 
-    def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:  # noqa: N803
-        """The posterior predictive for rows, in standardised units."""
+    def _features(self, X: ArrayLike) -> Tensor:  # noqa: N803
+        """Rows as the networks take them."""
         check_is_fitted(self, "posterior_")
         rows = self._checked(X, reset=False)
         features = torch.from_numpy(self.scaler_.transform(rows))
-        features = features if self._is_perceptron else features.float()
-        batches = features.split(PREDICTION_BATCH_SIZE)
+        return features if self._is_perceptron else features.float()
+
+    def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:  # noqa: N803
+        """The posterior predictive for rows, in standardised units."""
+        batches = self._features(X).split(PREDICTION_BATCH_SIZE)
         return self.posterior_.predict_loader(batches, members=members)

@@ -20,8 +20,8 @@ from torch.utils import _pytree as pytree
 
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import to_device
+from csgmcmc.perceptrons import accepts, evaluate_perceptron, is_perceptron
 from csgmcmc.posterior.batches import bytes_of
-from csgmcmc.posterior.stacked_mlp import accepts, evaluate_perceptron, is_perceptron
 
 Forward = Callable[[Callable[..., Any], Any], Any]
 """From a model and inputs to outputs."""

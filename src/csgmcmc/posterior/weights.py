@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from csgmcmc.arguments import check_number
 
@@ -19,6 +19,7 @@ Weights = NDArray[np.float64]
 
 # Of a region: with fewer its ellipsoid is poorly estimated.
 FEWEST_DRAWS, DRAWS_PER_DIMENSION = 50, 10
+SMOOTHING_GAP = 1e-6  # of any weight in the last step of EM
 STACKING_GAP = 1e-4  # nats of mean log score between these weights and the best, at most
 
 
@@ -39,7 +40,7 @@ def harmonic_weights(
     check_number("temperature", temperature, above=0)
     values, labels = _paired(log_likelihoods, groups, "log_likelihoods")
     inverse = -values / temperature
-    return _spread(labels, {one: -_log_mean(inverse[labels == one]) for one in _named(labels)})
+    return _spread(labels, {one: -log_mean(inverse[labels == one]) for one in _named(labels)})
 
 
 def mass_weights(
@@ -87,7 +88,7 @@ def mass_weights(
         halves = [(here[0::2], here[1::2], log_density[1::2])]
         halves += [(here[1::2], here[0::2], log_density[0::2])]
         try:
-            log_masses[label] = _log_mean(
+            log_masses[label] = log_mean(
                 np.array([_log_mass(made, tried, log, level) for made, tried, log in halves])
             )
         except np.linalg.LinAlgError as error:
@@ -95,7 +96,13 @@ def mass_weights(
     return _spread(labels, log_masses)
 
 
-def stacking_weights(log_scores: ArrayLike, groups: ArrayLike | None = None) -> Weights:
+def stacking_weights(
+    log_scores: ArrayLike,
+    groups: ArrayLike | None = None,
+    *,
+    point_weights: ArrayLike | None = None,
+    smoothing: float = 0.0,
+) -> Weights:
     """Weights that maximise the log score of the averaged prediction on held-out data.
 
         max_w  sum_i log sum_m w_m p_m(y_i),    w on the simplex        (Yao et al. 2018)
@@ -106,32 +113,46 @@ def stacking_weights(log_scores: ArrayLike, groups: ArrayLike | None = None) -> 
     Args:
         log_scores: log-likelihood of each held-out point under each draw, of shape (draws, points).
         groups: number of the group of each draw; by default every draw is weighed by itself.
+        point_weights: how much each held-out point counts; by default all count the same.
+        smoothing: c of a Dirichlet(1 + c) prior on the weights of the groups: each counts as if it
+            had been the best for c points. With few points, some of it keeps one group from getting
+            all the weight by chance.
     """
+    check_number("smoothing", smoothing, at_least=0)
     scores = np.asarray(log_scores, dtype=float)
     if scores.ndim != 2 or scores.shape[1] == 0:
         raise ValueError(f"log_scores must have shape (draws, points), got {scores.shape}")
     if np.isnan(scores).any():
         raise ValueError("log_scores must be numbers, got nan")
+    points = np.ones(scores.shape[1]) if point_weights is None else np.asarray(point_weights)
+    if points.shape != scores.shape[1:] or not (points >= 0).all() or not points.any():
+        raise ValueError("point_weights must be one number for each point, at least 0, not all 0")
     labels = np.arange(len(scores)) if groups is None else np.asarray(groups)
     _, labels = _paired(scores[:, 0], labels, "log_scores")
     names = _named(labels)
-    grouped = np.stack([_log_mean(scores[labels == name]) for name in names])
+    grouped = np.stack([log_mean(scores[labels == name]) for name in names])
     best = grouped.max(axis=0)
     if not np.isfinite(best).all():
         raise ValueError("a held-out point has likelihood 0 under every draw: no weights help it")
-    shares = _maximise_log_score(np.exp(grouped - best))
+    likelihoods, shares_of_points = np.exp(grouped - best), points / points.sum()
+    shares = _maximise_log_score(likelihoods, shares_of_points)
+    if smoothing > 0:
+        shares = _smooth(shares, likelihoods, shares_of_points, smoothing / points.sum())
     with np.errstate(divide="ignore"):
         return _spread(labels, dict(zip(names, np.log(shares), strict=True)))
 
 
-def _maximise_log_score(likelihoods: NDArray[np.float64]) -> Weights:
-    """The best shares for likelihoods of shape (groups, points), scaled point by point."""
-    count, points = likelihoods.shape
+def _maximise_log_score(likelihoods: NDArray[np.float64], points: Weights) -> Weights:
+    """The best shares for likelihoods of shape (groups, points), scaled point by point.
+
+    `points` are the weights of the points, whose sum is 1.
+    """
+    count = len(likelihoods)
 
     def loss(shares: Weights) -> tuple[float, Weights]:
         # The sum of the shares as a penalty replaces the constraint: the maximum is the same.
         mixed = np.maximum(shares @ likelihoods, 1e-300)
-        return shares.sum() - np.log(mixed).mean(), 1 - likelihoods @ (1 / mixed) / points
+        return shares.sum() - points @ np.log(mixed), 1 - likelihoods @ (points / mixed)
 
     start = np.full(count, 1 / count)
     bounds = [(0.0, None)] * count
@@ -140,11 +161,29 @@ def _maximise_log_score(likelihoods: NDArray[np.float64]) -> Weights:
     shares = found.x / found.x.sum()
     for _ in range(10_000):
         # The log score is concave: no shares are better by more than the largest gain.
-        gains = likelihoods @ (1 / (shares @ likelihoods)) / points
+        gains = likelihoods @ (points / (shares @ likelihoods))
         if gains.max() - 1 <= STACKING_GAP:
             break
         shares = shares * gains  # a step of EM
     return shares / shares.sum()
+
+
+def _smooth(
+    shares: Weights, likelihoods: NDArray[np.float64], points: Weights, prior_count: float
+) -> Weights:
+    """Shares that maximise the log score and a Dirichlet prior's log density, by EM.
+
+    `prior_count` is relative to the sum of all points.
+    """
+    shares = shares + prior_count
+    shares /= shares.sum()
+    for _ in range(10_000):
+        new = shares * (likelihoods @ (points / (shares @ likelihoods))) + prior_count
+        new /= new.sum()
+        change, shares = np.abs(new - shares).max(), new
+        if change < SMOOTHING_GAP:
+            break
+    return shares
 
 
 def _log_mass(
@@ -164,12 +203,12 @@ def _log_mass(
     log_stretch = np.log(np.diag(factor)).sum()
     log_volume = log_unit_ball + log_stretch + dimensions / 2 * math.log(radius)
     outside_adds_nothing = np.where(squares <= radius, -log_densities, -np.inf)
-    return float(log_volume - _log_mean(outside_adds_nothing))
+    return float(log_volume - log_mean(outside_adds_nothing))
 
 
-def _log_mean(log_values: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_mean(log_values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Log of the mean over the first axis of exp(log_values)."""
-    return logsumexp(log_values, axis=0) - math.log(len(log_values))
+    return np.logaddexp.reduce(log_values, axis=0) - math.log(len(log_values))
 
 
 def _paired(

@@ -33,6 +33,9 @@ from csgmcmc.samplers.noise import Noise
 from csgmcmc.samplers.prior import Prior, check_prior, prior_gradient
 from csgmcmc.shards import local_shard
 
+SCHEDULED = ("lr", "temperature", "weight_decay")
+"""Options that a schedule may scale; a group records the initial value of each."""
+
 Group = dict[str, Any]
 """A parameter group: `params` and the options by name."""
 
@@ -139,9 +142,10 @@ class Sampler(torch.optim.Optimizer, ABC):
     def check_options(self, options: Group) -> None:
         """Raise a `ValueError` that names an option out of its range. Subclasses extend it."""
         check_number("num_data", options["num_data"], at_least=1)
-        for option in ("lr", "temperature", "weight_decay", "initial_lr", "initial_temperature"):
-            if option in options:
-                check_number(option, options[option], at_least=0)
+        for option in SCHEDULED:
+            for name in (option, f"initial_{option}"):
+                if name in options:
+                    check_number(name, options[name], at_least=0)
         if "fused" in options and "fused" not in self.defaults:
             raise ValueError(
                 f"fused must be left out, got {options['fused']!r}: {type(self).__name__} has no "
@@ -171,7 +175,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         for option, value in group.items():  # plain numbers: a state_dict holds nothing else
             if isinstance(value, (Tensor, np.generic)):
                 group[option] = value.item()
-        for option in ("lr", "temperature"):
+        for option in SCHEDULED:
             group.setdefault(f"initial_{option}", group[option])
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
 """Base of all schedules: pure functions of the step.
 
-A schedule gives, for each step, the *scale* of the sampler's step size and temperature, and whether
-the weights after that step are kept as a draw. It has no counter and no state: `schedule(step)` is
-always the same, so that resuming needs only the number of the step.
+A schedule gives, for each step, the *scale* of the sampler's step size, temperature and weight
+decay, and whether the weights after that step are kept as a draw. It has no counter and no state:
+`schedule(step)` is always the same, so that resuming needs only the number of the step.
 """
 
 from abc import ABC, abstractmethod
@@ -30,6 +30,7 @@ class Tick:
         lr_scale: factor of the sampler's initial lr.
         temperature_scale: factor of the sampler's initial temperature.
         collect: whether the weights after this step are kept as a draw.
+        weight_decay_scale: factor of the sampler's initial weight decay, the prior's precision.
     """
 
     step: int
@@ -38,11 +39,13 @@ class Tick:
     lr_scale: float
     temperature_scale: float
     collect: bool
+    weight_decay_scale: float = 1.0
 
 
 SCALED = (
     ("lr", "initial_lr", "lr_scale"),
     ("temperature", "initial_temperature", "temperature_scale"),
+    ("weight_decay", "initial_weight_decay", "weight_decay_scale"),
 )
 """The options of a group that a schedule scales, each with the name of its initial value in the
 group, and of the field of `Tick` with its factor."""
@@ -81,11 +84,12 @@ class Schedule(ABC):
         return sum(self.tick(step).collect for step in range(self.steps))
 
     def apply(self, optimizer: torch.optim.Optimizer, step: int) -> Tick:
-        """Set each group's `lr` and `temperature` for `step` from its initial ones.
+        """Set each group's `lr`, `temperature` and `weight_decay` for `step` from its initial ones.
 
-        Works on any torch optimizer with an `lr`; `temperature` is set in groups that have one. The
-        initial values are the group's `initial_lr` and `initial_temperature`, which samplers record
-        when they are made; for other optimizers, the lr at the first call is recorded.
+        Works on any torch optimizer with an `lr`; the others are set in groups that have them. The
+        initial values are the group's `initial_lr`, `initial_temperature` and
+        `initial_weight_decay`, which samplers record when they are made; for other optimizers,
+        the values at the first call are recorded.
         """
         tick, groups = self(step), optimizer.param_groups
         # All initial values are recorded before any is changed: groups may share one lr tensor.
@@ -116,10 +120,10 @@ class Schedule(ABC):
 
 
 def options_at(group: Mapping[str, Any], tick: Tick) -> dict[str, Any]:
-    """The options of a parameter group with the lr and temperature that they have at `tick`.
+    """The options of a parameter group as they are at `tick`: lr, temperature, weight decay.
 
-    These are the group's `initial_lr` and `initial_temperature`, or where these are not recorded
-    its `lr` and `temperature`, times the factors of `tick`. The group itself is not changed.
+    These are the group's initial values (`initial_lr`, ...), or where these are not recorded its
+    present ones, times the factors of `tick`. The group itself is not changed.
     """
     scaled = {
         option: float(group.get(initial, group[option])) * getattr(tick, scale)

@@ -7,6 +7,7 @@ with K `steps`, M `cycles`, k = step + 1; r < beta explores, r >= beta samples (
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,6 +36,11 @@ class Cyclical(Schedule):
             hot exploration, which crosses barriers.
         anneal: change the temperature scale linearly from `exploration_temperature` at the start of
             a cycle to 1 at the start of its sampling stage, instead of jumping.
+        weight_decay_scales: one factor of the weight decay for each cycle, so that each samples
+            with a prior of another width; see "A ladder of priors" in docs/schedules.md. By
+            default all are 1.
+        temperature_scales: one factor of the temperature for each cycle, besides that of its
+            stages. By default all are 1.
     """
 
     steps: int
@@ -45,6 +51,8 @@ class Cyclical(Schedule):
     burn_in: int = 0
     exploration_temperature: float = 0.0
     anneal: bool = False
+    weight_decay_scales: Sequence[float] | None = None
+    temperature_scales: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps, at_least=1)
@@ -53,6 +61,9 @@ class Cyclical(Schedule):
         check_count("burn_in", self.burn_in, at_least=0)
         check_number("exploration_temperature", self.exploration_temperature, at_least=0)
         self._keep.require()
+        for name in ("weight_decay_scales", "temperature_scales"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, self._one_for_each_cycle(name))
 
         cycles_that_fit = math.ceil(self.steps / self.cycle_length)
         if cycles_that_fit < self.cycles:
@@ -72,6 +83,14 @@ class Cyclical(Schedule):
             if start == self.burn_in > 0:
                 remedy = f"change burn_in={self.burn_in}"
             self._keep.check_window(max(end - start, 0), f"cycle {cycle}", remedy)
+
+    def _one_for_each_cycle(self, name: str) -> tuple[float, ...]:
+        scales = tuple(check_number(name, scale, at_least=0) for scale in getattr(self, name))
+        if len(scales) != self.cycles:
+            raise ValueError(
+                f"{name} must have one number for each of cycles={self.cycles}, got {len(scales)}"
+            )
+        return scales
 
     @cached_property
     def cycle_length(self) -> int:
@@ -120,16 +139,26 @@ class Cyclical(Schedule):
     def _lr_scale(self, position: int) -> float:
         return (math.cos(math.pi * position / self.cycle_length) + 1) / 2
 
+    @cached_property
+    def _scales(self) -> list[tuple[float, float]]:
+        """The factors of temperature and weight decay of each cycle."""
+        temperatures = self.temperature_scales or (1.0,) * self.cycles
+        return list(
+            zip(temperatures, self.weight_decay_scales or (1.0,) * self.cycles, strict=True)
+        )
+
     def tick(self, step: int) -> Tick:
         cycle, position = divmod(step, self.cycle_length)
         start, end = self._windows[cycle]
+        temperature_scale, weight_decay_scale = self._scales[cycle]
         return Tick(
             step=step,
             cycle=cycle,
             stage="explore" if position < self.exploration_steps else "sample",
             lr_scale=self._lr_scale(position),
-            temperature_scale=self._temperature_scale(position),
+            temperature_scale=self._temperature_scale(position) * temperature_scale,
             collect=start <= step < end and self._keep.contains(step - start + 1, end - start),
+            weight_decay_scale=weight_decay_scale,
         )
 
     def table(self) -> dict[str, np.ndarray]:
@@ -140,11 +169,13 @@ class Cyclical(Schedule):
         keeps = self._keep.contains(steps - start + 1, np.maximum(end - start, 1))
         lr_scale = np.array([self._lr_scale(one) for one in range(self.cycle_length)])
         temperature = np.array([self._temperature_scale(one) for one in range(self.cycle_length)])
+        temperature_scales, weight_decay_scales = np.array(self._scales, dtype=float).T
         return {
             "step": steps,
             "cycle": cycle,
             "stage": np.where(position < self.exploration_steps, "explore", "sample"),
             "lr_scale": lr_scale[position],
-            "temperature_scale": temperature[position],
+            "temperature_scale": temperature[position] * temperature_scales[cycle],
             "collect": (start <= steps) & (steps < end) & keeps,
+            "weight_decay_scale": weight_decay_scales[cycle],
         }

@@ -27,7 +27,7 @@ def check_same(saved: Any, current: Any, field: str = "") -> None:
 
 def describe_sampler(sampler: torch.optim.Optimizer) -> dict[str, Any]:
     """The kind of sampler, and the options of its groups but for what a schedule moves."""
-    moving = {"params", "lr", "temperature", "prior"}
+    moving = {"params", "lr", "temperature", "weight_decay", "prior"}
     groups = {
         str(index): {
             **{name: value for name, value in group.items() if name not in moving},

@@ -39,9 +39,14 @@ def accepts(model: nn.Module, inputs: object) -> bool:
     return inputs.ndim == 2 or _flattens(model[0])
 
 
-def evaluate_perceptron(model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-    """Outputs (draws, batch, ...) of a perceptron for stacked `weights`."""
-    outputs, stacked = inputs, False
+def evaluate_perceptron(
+    model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor, *, stacked: bool = False
+) -> Tensor:
+    """Outputs (draws, batch, ...) of a perceptron for stacked `weights`.
+
+    All draws have the same inputs or, if `stacked`, each its own: (draws, batch, features).
+    """
+    outputs = inputs
     for name, layer in model.named_children():
         if not isinstance(layer, nn.Linear):
             outputs = layer(outputs)  # of these only a `Flatten` depends on the shape: it is first
