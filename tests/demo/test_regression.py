@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 from rich.console import Console
 
@@ -33,13 +34,19 @@ def test_no_data_in_the_gap():
 
 def test_exact_chains_agree_and_the_band_opens_in_the_gap():
     target = NetworkPosterior(*regression.make_data())
-    draws = regression.exact_draws(RegressionDemo(), target)
+    draws, accepted = regression.run_hmc(RegressionDemo(), target)
+    assert 0.6 < accepted < 0.95
     outputs = target.outputs(draws.flatten(0, 1), regression.make_grid()).unflatten(0, (16, -1))
     assert r_hat(outputs[:, :, ::10].numpy()).max() < 1.1
     exact = regression.band(target, draws.flatten(0, 1))
     gap = regression.in_gap()
     data = np.abs(regression.make_grid().numpy()) < 1
     assert exact.std[gap].mean() > 1.8 * exact.std[data & ~gap].mean()
+
+
+def test_too_few_steps_are_refused():
+    with pytest.raises(ValueError, match="steps"):
+        RegressionDemo(steps=100)
 
 
 def test_short_run_prints_a_table_and_writes_a_picture(tmp_path):

@@ -27,7 +27,7 @@ def demo(
     chains: Annotated[int, typer.Option(help="Mixture: number of chains.")] = 4,
     digits_steps: Annotated[int, typer.Option(help="Digits: steps of each method.")] = 2000,
     seed: Annotated[int, typer.Option(help="Seed of initial weights and noise.")] = 0,
-    seeds: Annotated[int, typer.Option(help="Digits: number of seeds, from --seed on.")] = 10,
+    seeds: Annotated[int, typer.Option(help="Digits: number of seeds, from --seed on.")] = 30,
 ) -> None:
     """What uncertainty is good for, in two minutes: three pictures, and a table of digits."""
     # Here, because it takes a second to import: --help needs none of it.

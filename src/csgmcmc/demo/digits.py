@@ -62,7 +62,7 @@ class DigitsDemo:
 
     steps: int = 2000
     first_seed: int = 0
-    seeds: int = 10
+    seeds: int = 30
     exploration: float = 0.2
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from csgmcmc.arguments import check_count
 from csgmcmc.demo.density import run_chains
-from csgmcmc.demo.hmc import hmc
+from csgmcmc.demo.hmc import HMCRun, hmc
 from csgmcmc.demo.pictures import (
     BLUE,
     GREY,
@@ -62,10 +62,17 @@ class RegressionDemo:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_count("steps", self.steps, at_least=300)
+        check_count("steps", self.steps, at_least=1)
         check_count("hmc_chains", self.hmc_chains, at_least=1)
         check_count("hmc_paths", self.hmc_paths, at_least=1)
         check_count("seed", self.seed, at_least=0)
+        self.schedule(temperature=1.0)  # raises if there are too few steps
+
+    def schedule(self, temperature: float) -> Cyclical:
+        """One decay of the learning rate to optimise, four cycles to sample."""
+        if temperature == 0:
+            return Cyclical(self.steps, 1, draws_per_cycle=1)
+        return Cyclical(self.steps, 4, exploration=0.3, draws_per_cycle=50)
 
 
 class NetworkPosterior(Target):
@@ -134,10 +141,7 @@ def optimise_or_sample(demo: RegressionDemo, target: Target, temperature: float)
     sampler = SGHMC(
         [points], LR, num_data=1, momentum=MOMENTUM, temperature=temperature, seed=demo.seed
     )
-    schedule = Cyclical(demo.steps, 1, draws_per_cycle=1)
-    if temperature > 0:
-        schedule = Cyclical(demo.steps, 4, exploration=0.3, draws_per_cycle=50)
-    return run_chains(target, points, sampler, schedule).flatten(0, 1)
+    return run_chains(target, points, sampler, demo.schedule(temperature)).flatten(0, 1)
 
 
 def starts(count: int, seed: int) -> Tensor:
@@ -161,18 +165,17 @@ def show_regression(demo: RegressionDemo, out: Path, console: Console) -> None:
     with console.status(f"cSGHMC: {demo.steps} steps of {NETWORKS} chains"):
         sampled = optimise_or_sample(demo, target, temperature=1.0)
     with console.status(f"exact posterior: HMC, {demo.hmc_chains} chains"):
-        exact = exact_draws(demo, target).flatten(0, 1)
+        exact = run_hmc(demo, target).draws.flatten(0, 1)
     networks = (optimised[:1], optimised, sampled, exact)
     bands = {name: band(target, each) for name, each in zip(COLOURS, networks, strict=True)}
     console.print(table(bands))
     save_picture(picture(bands, target), out / "regression.png", console)
 
 
-def exact_draws(demo: RegressionDemo, target: Target) -> Tensor:
-    """Draws of Hamiltonian Monte Carlo, of shape (chains, draws, dimension)."""
-    first = starts(demo.hmc_chains, demo.seed + 1)
-    paths = demo.hmc_paths
-    return hmc(target, first, leapfrogs=LEAPFROGS, warm_up=paths, draws=paths, seed=demo.seed).draws
+def run_hmc(demo: RegressionDemo, target: Target) -> HMCRun:
+    """The exact posterior, by Hamiltonian Monte Carlo."""
+    first, paths = starts(demo.hmc_chains, demo.seed + 1), demo.hmc_paths
+    return hmc(target, first, leapfrogs=LEAPFROGS, warm_up=paths, draws=paths, seed=demo.seed)
 
 
 def in_gap() -> NDArray[np.bool_]:
