@@ -3,9 +3,9 @@
 python benchmarks/demo_settings.py
 
 Every method has 12 candidates: SGDM and Snapshot have no temperature, and in its place a finer grid
-of learning rates and weight decays. Seeds are not those of the demo's table. Beyond this search, the
-exploration of cSGHMC (0.2, of 0.2, 0.4 and 0.7), its 4 cycles (of 4 and 8) and the ranges of all
-grids come from shorter runs, on validation data too.
+of learning rates and weight decays. Seeds are not those of the demo's table. Beyond this search,
+the exploration of cSGHMC (0.2, of 0.2, 0.4 and 0.7), the 4 cycles (of 4 and 8) and the ranges of
+all grids come from earlier runs, on validation data too.
 """
 
 from collections.abc import Iterable
