@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(READY) ## 25 Gaussians, and four methods on digits: two tables and a picture
+demo: $(READY) ## What uncertainty is good for: three pictures, and three methods on digits
 	$(BIN)/csgmcmc demo
 
 # NAME is an experiment of `python -m paper list`; PRESET, DATA and OUT may be given.

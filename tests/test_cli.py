@@ -3,12 +3,14 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import matplotlib.image
 import pytest
 from typer.testing import CliRunner
 
 import csgmcmc
+from csgmcmc import demo
 from csgmcmc.cli import app
 from tests.chain.support import make_chain
 
@@ -17,20 +19,27 @@ def run(*arguments):
     return CliRunner().invoke(app, list(arguments))
 
 
-def test_demo_prints_a_table_and_writes_a_picture(tmp_path):
+def test_demo_prints_tables_and_writes_pictures(tmp_path, monkeypatch):
+    monkeypatch.setattr(demo, "MoonsDemo", partial(demo.MoonsDemo, steps=400))
+    short = partial(demo.RegressionDemo, steps=300, hmc_chains=2, hmc_paths=2)
+    monkeypatch.setattr(demo, "RegressionDemo", short)
     small = ["--steps", "600", "--digits-steps", "200", "--seeds", "2"]
-    result = run("demo", *small, "--out", str(tmp_path / "deep" / "folder"))
+    out = tmp_path / "deep" / "folder"
+    result = run("demo", *small, "--out", str(out))
     assert result.exit_code == 0, result.output
-    for word in ("SGLD", "cSGLD", "4 chains pooled", "truth", "0.989"):
+    for word in ("cSGLD, cooling", "4 (pooled)", "truth", "0.989"):
         assert word in result.output
-    for word in ("SGDM", "Snapshot", "cSGHMC", "AUROC", "±"):
+    for word in ("regression", "exact (HMC)", "two moons", "certain far away"):
         assert word in result.output
-    picture = matplotlib.image.imread(tmp_path / "deep" / "folder" / "mixture.png")
-    assert picture.std() > 0.05
+    for word in ("SGDM", "Snapshot", "cSGHMC", "AUROC", "±", "of 2", "Not ahead"):
+        assert word in result.output
+    for name in ("mixture", "regression", "moons"):
+        assert matplotlib.image.imread(out / f"{name}.png").std() > 0.05
 
 
 def test_one_part_of_the_demo(tmp_path):
-    result = run("demo", "--part", "digits", "--digits-steps", "200", "--out", str(tmp_path))
+    few = ["--digits-steps", "200", "--seeds", "1", "--out", str(tmp_path)]
+    result = run("demo", "--part", "digits", *few)
     assert result.exit_code == 0, result.output
     assert "cSGHMC" in result.output
     assert "25 Gaussians" not in result.output
@@ -45,7 +54,7 @@ def test_one_part_of_the_demo(tmp_path):
         (["--chains", "0"], "chains must be at least 1, got 0"),
         (["--seed", "-1"], "seed must be at least 0, got -1"),
         (["--seeds", "0"], "seeds must be at least 1, got 0"),
-        (["--digits-steps", "20"], "too few for draws_per_cycle=10"),
+        (["--digits-steps", "20"], "too few for draws_per_cycle=25"),
     ],
 )
 def test_demo_refuses_bad_numbers_in_one_sentence(arguments, words, tmp_path):

@@ -3,12 +3,21 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 import csgmcmc
-from benchmarks.demo_settings import search
+from benchmarks.demo_settings import SEARCH, candidates, search
 from csgmcmc.demo import load_letters
-from csgmcmc.demo.digits import METHODS, DigitsDemo, make_chain, sample, score
+from csgmcmc.demo.digits import (
+    METHODS,
+    TRAINING_DIGITS,
+    BatchesOfSeeds,
+    DigitsDemo,
+    make_chain,
+    make_model,
+    sample,
+    score,
+)
 from csgmcmc.diagnostics import auroc
 from csgmcmc.posterior import ClassPredictive
 
@@ -16,21 +25,22 @@ CSGHMC = METHODS[-1]
 
 
 def test_csghmc_from_the_store_to_a_checked_prediction(tmp_path):
-    config = DigitsDemo(steps=2000)
+    config = DigitsDemo(seeds=1)
     store = csgmcmc.DrawStore(tmp_path / "digits")
-    chain = make_chain(config, CSGHMC, seed=0, draws=store)
+    chain = make_chain(config, CSGHMC, draws=store)
     chain.run()
 
-    posterior = csgmcmc.Posterior(chain.model, csgmcmc.DrawStore(tmp_path / "digits"))
-    assert len(posterior.draws) == 40
+    model = make_model(0)
+    posterior = csgmcmc.Posterior(model, csgmcmc.DrawStore(tmp_path / "digits"))
+    assert len(posterior.draws) == 100
     test = DataLoader(config.data.test, batch_size=200)
     found = posterior.check(test, stepper=chain.stepper, loss=chain.loss, data=chain.data)
     # Whether it beats the best of all draws, chosen on the test data, is up to rounding here.
     assert found.better.holds == (found.numbers["nll"] < found.numbers["nll_best_draw"])
     each = posterior.log_scores(test).mean(1)
     assert found.numbers["nll"] < -each.mean() - 0.01
-    assert found.numbers["error"] < 0.05
-    assert found.parameters.keys() == dict(chain.model.named_parameters()).keys()
+    assert found.numbers["error"] < 0.1  # of 200 training digits
+    assert found.parameters.keys() == dict(model.named_parameters()).keys()
     assert found.numbers["noise_ratio"] > 1
 
     predictive = posterior.predict_loader(test)
@@ -40,11 +50,13 @@ def test_csghmc_from_the_store_to_a_checked_prediction(tmp_path):
     assert auroc(predictive.mutual_information, outside.mutual_information) > 0.7
 
     # Weights by the training data's likelihood, kept in the store, and by held-out data.
-    train = DataLoader(config.data.train, batch_size=500)
+    assert isinstance(chain.data, BatchesOfSeeds)
+    rows = chain.data.rows[0].tolist()
+    train = DataLoader(Subset(config.data.train, rows), batch_size=200)
     harmonic = posterior.weigh("harmonic", train, temperature=CSGHMC.temperature)
     cycles = np.array([harmonic.weights[posterior.cycles == cycle].sum() for cycle in range(4)])
     assert np.sort(cycles)[-2:].sum() > 0.99  # one or two cycles take nearly all
-    again = csgmcmc.Posterior(chain.model, csgmcmc.DrawStore(tmp_path / "digits"))
+    again = csgmcmc.Posterior(model, csgmcmc.DrawStore(tmp_path / "digits"))
     same = again.weigh("harmonic", temperature=CSGHMC.temperature)  # with no data: they are kept
     assert same.weights.tolist() == harmonic.weights.tolist()
     validation = DataLoader(config.data.validation, batch_size=300)
@@ -57,29 +69,58 @@ def test_csghmc_from_the_store_to_a_checked_prediction(tmp_path):
     assert log_score(stacked) >= log_score(posterior) - 1e-4
 
 
-def test_scores_are_repeatable_and_depend_on_the_seed():
-    config = DigitsDemo(steps=400)
+def test_scores_are_repeatable_and_do_not_depend_on_other_seeds():
     for method in METHODS:
-        one, same, other = (
-            score(config, method, seed, sample(config, method, seed)) for seed in (0, 0, 1)
+        first, second = (
+            score(config, method, 1, sample(config, method)[index])
+            for config, index in (
+                (DigitsDemo(steps=400, seeds=3), 1),
+                (DigitsDemo(steps=400, first_seed=1, seeds=1), 0),
+            )
         )
-        assert one == same
-        assert one.nll != other.nll
-        assert one.networks == method.cycles * method.draws_per_cycle
-        assert 0 < one.error < 0.2
+        assert first.nll == pytest.approx(second.nll, rel=0.05)  # stacks of other sizes round
+        assert first.networks == method.cycles * method.draws_per_cycle
+        assert 0 < first.error < 0.3
+
+
+def test_seeds_have_their_own_digits_and_batches():
+    images, labels = torch.arange(1000.0), torch.arange(1000)
+    data = BatchesOfSeeds(images, labels, range(3, 5))
+    epoch = [batch[1].reshape(2, -1) for batch in data]
+    seen = torch.cat(epoch, dim=1)
+    assert [len(each) for each in (epoch, data)] == [4, 4]
+    for chosen, rows in zip(seen, data.rows, strict=True):
+        assert torch.equal(chosen.sort().values, rows.sort().values)
+        assert len(chosen.unique()) == TRAINING_DIGITS
+    assert not torch.equal(seen[0], seen[1])
+    again = BatchesOfSeeds(images, labels, range(4, 5))
+    assert torch.equal(next(iter(again))[1], epoch[0][1])  # of seed 4, alone or beside another
 
 
 @pytest.mark.slow
 def test_no_candidate_of_the_search_is_clearly_better_than_the_settings():
-    """Which of several good candidates is best depends on rounding, and so on the machine.
-
-    The margin is wide: the settings were chosen before the noise changed, and seeds are only two.
-    """
+    """Every second candidate: the seeds are those of the search, since few seeds mislead."""
     torch.set_num_threads(1)
-    found = search(DigitsDemo(seeds=2))
     for method in METHODS:
-        scores = found[method.name]
-        assert scores[method] < min(scores.values()) + 0.03
+        assert method in candidates(method)
+        found = search(SEARCH, {method, *candidates(method)[::2]})
+        assert found[method] < min(found.values()) + 0.01
+
+
+@pytest.mark.slow
+def test_csghmc_is_ahead_in_nll_and_in_telling_letters_from_digits():
+    torch.set_num_threads(1)
+    config = DigitsDemo()
+    nll, detection = {}, {}
+    for method in METHODS:
+        scores = [
+            score(config, method, seed, posterior)
+            for seed, posterior in zip(config.seed_numbers, sample(config, method), strict=True)
+        ]
+        nll[method.name] = np.mean([each.nll for each in scores])
+        detection[method.name] = np.mean([each.auroc for each in scores])
+    assert nll["cSGHMC"] < min(nll["SGDM"], nll["Snapshot"]) - 0.01
+    assert detection["cSGHMC"] > max(detection["SGDM"], detection["Snapshot"]) + 0.01
 
 
 def test_too_few_steps_are_refused():

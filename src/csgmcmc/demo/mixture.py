@@ -1,4 +1,4 @@
-"""25 Gaussians: SGLD against cSGLD, with the paper's step sizes and schedules.
+"""25 Gaussians: SGLD and cSGLD with the paper's settings, and cSGLD that explores hot and cools.
 
 All chains are rows of one tensor. The target has no data set: num_data is 1, the loss is U, and lr
 is the paper's step size.
@@ -17,6 +17,8 @@ from rich.table import Table
 from scipy.spatial import KDTree
 
 from csgmcmc.arguments import check_count
+from csgmcmc.demo.density import run_chains
+from csgmcmc.demo.pictures import BLUE, GREY, ORANGE, new_figure, open_frame, save_picture
 from csgmcmc.diagnostics import mode_coverage
 from csgmcmc.samplers import SGLD
 from csgmcmc.schedules import Cyclical, Decreasing, Schedule
@@ -29,15 +31,14 @@ if TYPE_CHECKING:  # an extra: settings are checked without it
 START_WITHIN = 10.0
 RADIUS, MORE_THAN = 0.25, 100  # a mode is covered by more than 100 draws within 0.25 of it
 VIEW = (-5.2, 5.2)
-STAGE_COLOURS = {"explore": "#E69F00", "sample": "#0072B2", "burn-in": "#999999"}
-LINE_STYLES = ("--", "-")
+SHOWN_PART = 25  # of a run, in the picture of the schedules: a cycle of the paper and a bit
 
 Points = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Method:
-    """A schedule and its lr; the sampler is SGLD in both methods."""
+    """A schedule and its lr; the sampler is SGLD in all methods."""
 
     name: str
     lr: float
@@ -59,11 +60,22 @@ class MixtureDemo:
         _ = self.methods  # raises if there are too few steps
 
     @property
-    def methods(self) -> tuple[Method, Method]:
-        """SGLD and cSGLD, with the paper's step sizes."""
+    def methods(self) -> tuple[Method, Method, Method]:
+        """SGLD and cSGLD with the paper's step sizes, and cSGLD that begins hot and cools."""
+        # Many short cycles: each is a new visit to some mode, and masses are counted in visits.
+        cooling = Cyclical(
+            self.steps,
+            max(1, self.steps // 100),
+            exploration=0.7,
+            every=1,
+            exploration_temperature=10,
+            anneal=True,
+        )
         return (
             Method("SGLD", 0.05, Decreasing(self.steps, gamma=0.55, every=1)),
             Method("cSGLD", 0.09, Cyclical(self.steps, 30, exploration=0.25, every=1)),
+            # Below 0.06, where steps in a mode of variance 0.03 become unstable.
+            Method("cSGLD, cooling", 0.055, cooling),
         )
 
 
@@ -77,7 +89,7 @@ class Score:
 
 
 def show_mixture(demo: MixtureDemo, out: Path, console: Console) -> None:
-    """Run both methods, print a table, and write a picture into the folder `out`."""
+    """Run all methods, print a table, and write a picture into the folder `out`."""
     draws: dict[str, Points] = {}
     for method in demo.methods:
         with console.status(f"{method.name}: {demo.steps} steps of {demo.chains} chains"):
@@ -88,31 +100,17 @@ def show_mixture(demo: MixtureDemo, out: Path, console: Console) -> None:
         for chains, score in scores(points).items()
     ]
     console.print(table(rows))
-    pooled = {f"{name}, {demo.chains} chains": p.reshape(-1, 2) for name, p in draws.items()}
-    count = max(map(len, pooled.values()))
-    exact = Mixture25().sample(count, torch.Generator().manual_seed(demo.seed)).numpy()
-    figure = picture({"target": exact, **pooled}, demo)
-    path = out / "mixture.png"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    console.print(f"picture: {path}")
+    pooled = {name: points.reshape(-1, 2) for name, points in draws.items()}
+    save_picture(picture(pooled, demo), out / "mixture.png", console)
 
 
 def sample(demo: MixtureDemo, method: Method) -> Points:
     """Run all chains of a method; return its draws, of shape (chains, draws, 2)."""
-    target = Mixture25()
     points = torch.empty(demo.chains, 2)
     starts = torch.Generator().manual_seed(demo.seed)
     points.uniform_(-START_WITHIN, START_WITHIN, generator=starts)
     sampler = SGLD([points], method.lr, num_data=1, seed=demo.seed)
-    draws: list[torch.Tensor] = []
-    for step in range(demo.steps):
-        tick = method.schedule.apply(sampler, step)
-        points.grad = target.gradient(points)
-        sampler.step()
-        if tick.collect:
-            draws.append(points.clone())
-    return torch.stack(draws, dim=1).numpy()
+    return run_chains(Mixture25(), points, sampler, method.schedule).numpy()
 
 
 def scores(draws: Points) -> dict[str, Score]:
@@ -123,8 +121,8 @@ def scores(draws: Points) -> dict[str, Score]:
         for name in ("modes_covered", "in_mode_mass", "total_variation")
     }
     return {
-        "1 chain (mean)": Score(**mean),
-        f"{len(draws)} chains pooled": measure(draws.reshape(-1, 2)),
+        "1 (mean)": Score(**mean),
+        f"{len(draws)} (pooled)": measure(draws.reshape(-1, 2)),
     }
 
 
@@ -143,10 +141,13 @@ def measure(points: Points) -> Score:
 
 def table(rows: Iterable[tuple[str, str, Score]]) -> Table:
     """One row per method and number of chains, and the exact values below."""
-    shown = Table(title="25 Gaussians", caption="total variation: mode shares against 1/25 each")
+    shown = Table(
+        title="25 Gaussians",
+        caption="mass within 3σ: of a mode. total variation: masses of modes against 1/25 each",
+    )
     shown.add_column("method")
     shown.add_column("chains")
-    for heading in ("modes covered", "mass within 3σ of a mode", "total variation"):
+    for heading in ("modes covered", "mass within 3σ", "total variation"):
         shown.add_column(heading, justify="right")
     for method, chains, score in rows:
         shown.add_row(
@@ -162,37 +163,45 @@ def table(rows: Iterable[tuple[str, str, Score]]) -> Table:
 
 
 def picture(points: Mapping[str, Points], demo: MixtureDemo) -> "Figure":
-    """Densities of `points` by title, and below them the step sizes of the first fifth of a run."""
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    figure = Figure(figsize=(10, 6.2), layout="constrained")
-    grid = figure.add_gridspec(2, len(points), height_ratios=[1.6, 1])
-    for column, (title, draws) in enumerate(points.items()):
-        _density(figure.add_subplot(grid[0, column]), title, draws)
-    axes = figure.add_subplot(grid[1, :])
-    for method, style in zip(demo.methods, LINE_STYLES, strict=True):
-        _step_sizes(axes, method, style)
-    axes.set_title("schedule", loc="left")
-    axes.set(xlabel="step", ylabel="step size")
-    axes.set(xlim=(0, max(demo.steps // 5, 1)), ylim=(0, None))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=4)
+    """Densities of `points` by method, and below them step sizes and temperatures."""
+    shown = demo.steps // SHOWN_PART
+    figure = new_figure(
+        11,
+        6,
+        f"Above: draws of {demo.chains} chains of {demo.steps:,} steps; modes covered, and total "
+        f"variation between their masses and 1/25 each.\nBelow: the schedules, 1/{SHOWN_PART} "
+        "of a run; thick where draws are kept.",
+    )
+    grid = figure.add_gridspec(2, 1, height_ratios=[1.7, 1])
+    above = grid[0].subgridspec(1, len(points) + 1)
+    count = max(map(len, points.values()))
+    exact = Mixture25().sample(count, torch.Generator().manual_seed(demo.seed)).numpy()
+    for column, (title, draws) in enumerate({"target": exact, **points}.items()):
+        _density(figure.add_subplot(above[column]), title, draws)
+    below = grid[1].subgridspec(1, 2)
+    for column, (label, of_ticks) in enumerate(
+        {"step size": "lr_scale", "temperature": "temperature_scale"}.items()
+    ):
+        axes = figure.add_subplot(below[column])
+        for method, colour in zip(demo.methods, (GREY, ORANGE, BLUE), strict=True):
+            ticks = {name: values[:shown] for name, values in method.schedule.table().items()}
+            values = ticks[of_ticks] * (method.lr if of_ticks == "lr_scale" else 1)
+            kept = np.where(ticks["collect"], values, np.nan)
+            axes.plot(ticks["step"], values, color=colour, linewidth=0.8)
+            axes.plot(ticks["step"], kept, color=colour, linewidth=2.5, label=method.name)
+        axes.set(xlabel="step", ylabel=label, xlim=(0, max(shown, 1)), ylim=(0, None))
+        open_frame(axes)
+    place = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": len(points)}
+    figure.axes[-1].legend(frameon=False, **place)
     return figure
 
 
 def _density(axes: "Axes", title: str, draws: Points) -> None:
-    counts, x_edges, y_edges = np.histogram2d(*draws.T, bins=160, range=[VIEW, VIEW])
+    score = measure(draws)
+    counts, x_edges, y_edges = np.histogram2d(*draws.T, bins=120, range=[VIEW, VIEW])
     # The darkest shade is the 99.5th percentile of the filled cells, so that outliers hide nothing.
     top = np.percentile(counts[counts > 0], 99.5) if counts.any() else 1.0
     axes.pcolormesh(x_edges, y_edges, counts.T, cmap="Blues", vmax=top, rasterized=True)
-    axes.set(title=title, aspect="equal", xticks=range(-4, 5, 2), yticks=range(-4, 5, 2))
-
-
-def _step_sizes(axes: "Axes", method: Method, style: str) -> None:
-    ticks = method.schedule.table()
-    for stage, colour in STAGE_COLOURS.items():
-        here = ticks["stage"] == stage
-        if here.any():
-            step_sizes = np.where(here, method.lr * ticks["lr_scale"], np.nan)
-            label = f"{method.name}: {stage}"
-            axes.plot(ticks["step"], step_sizes, style, color=colour, label=label)
+    axes.set(aspect="equal", xticks=range(-4, 5, 2), yticks=range(-4, 5, 2))
+    axes.set_title(title, fontweight="bold")
+    axes.set_xlabel(f"{score.modes_covered:g} modes, total variation {score.total_variation:.2f}")
