@@ -21,6 +21,7 @@ from csgmcmc.chain import Chain
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.loaders import batches_of, size_of
+from csgmcmc.range_test import range_test
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
 from csgmcmc.schedules import Cyclical
@@ -40,7 +41,8 @@ class Recipe:
 
     Args:
         sampler: name of the sampler, e.g. "SGHMC".
-        lr: step size at the start of each cycle, as for `torch.optim.SGD`.
+        lr: step size at the start of each cycle, as for `torch.optim.SGD`. None, the default, lets
+            `make_chain` find one by a range test.
         temperature: 1 samples the posterior, 0 optimises.
         weight_decay: Gaussian prior of precision N * weight_decay.
         sampler_options: further arguments of the sampler, e.g. `{"momentum": 0.9}`.
@@ -54,7 +56,7 @@ class Recipe:
     """
 
     sampler: str = "SGHMC"
-    lr: float = 0.1
+    lr: float | None = None
     temperature: float = 1.0
     weight_decay: float = 1e-4
     sampler_options: Mapping[str, Any] = field(default_factory=dict)
@@ -72,7 +74,8 @@ class Recipe:
         for name in ("lr", "temperature", "weight_decay", "epochs", "exploration"):
             if isinstance(getattr(self, name), str):  # which float() would accept
                 raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
-        check_number("lr", self.lr, above=0)
+        if self.lr is not None:
+            check_number("lr", self.lr, above=0)
         check_number("temperature", self.temperature, at_least=0)
         check_number("weight_decay", self.weight_decay, at_least=0)
         check_number("epochs", self.epochs, above=0)
@@ -104,6 +107,8 @@ class Recipe:
 
     def make_sampler(self, params: Any, *, num_data: float, chain_id: int = 0) -> Sampler:
         """The sampler over `params`; `num_data` is N, the number of data points."""
+        if self.lr is None:
+            raise ValueError("lr is not given, and only make_chain can find one: give lr")
         kind: Any = samplers()[self.sampler]
         return kind(
             params,
@@ -153,14 +158,36 @@ class Recipe:
         """
         check_count("accumulate", accumulate, at_least=1)
         layout = chain_options.get("layout") or ProcessLayout()
-        sampler = self.make_sampler(
+        num_data = size_of(data) if num_data is None else num_data
+        recipe = self.with_lr(model, loss, data, num_data, accumulate=accumulate, **chain_options)
+        sampler = recipe.make_sampler(
             [param for param in model.parameters() if param.requires_grad],
-            num_data=size_of(data) if num_data is None else num_data,
+            num_data=num_data,
             chain_id=layout.chain_id * (model.chains if isinstance(model, Stack) else 1),
         )
         schedule = self.make_schedule(max(1, batches_of(data) // accumulate))
         parts = (model, loss, data, sampler, schedule, draws)
         return Chain(*parts, accumulate=accumulate, **chain_options)
+
+    def with_lr(
+        self, model: nn.Module, loss: Loss, data: Any, num_data: float, **chain_options: Any
+    ) -> "Recipe":
+        """The same recipe or, if it has no lr, one with the lr that a range test finds.
+
+        The same model, data and random state give the same lr, so that a run can be resumed.
+        """
+        if self.lr is not None:
+            return self
+        layout = chain_options.get("layout")
+        if layout is not None and layout.replicas > 1:
+            raise ValueError("lr is not given, and a range test has one process: give lr")
+
+        def make_sampler(params: list[nn.Parameter], lr: float) -> Sampler:
+            return self.replace(lr=lr, temperature=0.0).make_sampler(params, num_data=num_data)
+
+        taken = ("accumulate", "clip", "device", "autocast")
+        options = {name: chain_options[name] for name in taken if name in chain_options}
+        return self.replace(lr=range_test(model, loss, data, make_sampler, **options).lr)
 
     def to_json(self) -> str:
         """All values as one JSON object."""

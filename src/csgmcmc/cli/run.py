@@ -18,6 +18,7 @@ from csgmcmc.draws import DrawStore
 from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError, StoreError
 from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.posterior import Posterior
+from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe, read_values
 from csgmcmc.report.run import NAME, Record, overview, read_record
 from csgmcmc.task import MakeTask, Task, load_function, make_task
@@ -123,6 +124,9 @@ def _settle(make: MakeTask, config: Path | None, given: dict[str, Any]) -> tuple
     recipe = recipe.replace(**given)
     if seed_of(recipe) != seed:  # the script sets it
         task = make_task(make, seed_of(recipe))
+    with seeded(seed_of(recipe)):  # a resumed run, and all processes, find the same lr
+        parts = (task.model, task.loss, task.data)
+        recipe = recipe.with_lr(*parts, num_data=task.size, **task.chain_options)
     return task, recipe
 
 

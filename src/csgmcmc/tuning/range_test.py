@@ -1,64 +1,15 @@
-"""The learning-rate range test: how large a step may be.
+"""The range test with a recipe's sampler."""
 
-A copy of the model is trained at temperature 0 while lr grows by a constant factor per step (Smith,
-"Cyclical Learning Rates for Training Neural Networks", WACV 2017). While lr is small the loss stays
-constant; then it falls; and past the stability limit, 2 / curvature for SGD on a quadratic, it
-rises again. The suggestion is a tenth of the lr at which half of the fall is undone, which leaves
-room for the curvature to grow during training.
-"""
-
-import copy
-import math
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
-from csgmcmc.arguments import check_count, check_number
 from csgmcmc.batches import Loss
-from csgmcmc.chain import Chain, StepInfo
-from csgmcmc.errors import DivergedError
 from csgmcmc.loaders import size_of
-from csgmcmc.randomness import preserved_random_state
+from csgmcmc.range_test import SuggestedLR, range_test
 from csgmcmc.recipe import Recipe
-from csgmcmc.schedules import Ramp
-
-Array = NDArray[np.float64]
-
-MIN_STEPS = 50
-WINDOWS = 20  # running medians are over one such part of the steps
-SAFETY_FACTOR = 10.0  # between the limit and the suggestion
-LOSS_RISE_TO_STOP = 2.0  # relative to the loss at the start
-
-
-@dataclass(frozen=True, eq=False)
-class SuggestedLR:
-    """The result of a range test; `float()` of it is `lr`.
-
-    Attributes:
-        lr: the suggestion, for the start of each cycle.
-        limit: lr at which the loss rises again; the highest lr that was tried, if it never does.
-        lrs: the values tried, ascending.
-        losses: minibatch loss at each of them.
-        smoothed: running median of the losses.
-    """
-
-    lr: float
-    limit: float
-    lrs: Array = field(repr=False)
-    losses: Array = field(repr=False)
-    smoothed: Array = field(repr=False)
-
-    def __float__(self) -> float:
-        return self.lr
-
-
-class _LossTooHigh(Exception):  # noqa: N818  (ends the test early; not an error)
-    """The loss is so high that larger steps need not be tried."""
+from csgmcmc.samplers import Sampler
 
 
 def suggest_lr(
@@ -89,72 +40,11 @@ def suggest_lr(
         chain_options: further arguments of `Chain`, e.g. `accumulate=2`.
     """
     recipe = Recipe() if recipe is None else recipe
-    check_count("steps", steps, at_least=MIN_STEPS)
-    check_number("lowest", lowest, above=0)
-    check_number("highest", highest, above=lowest)
-    if isinstance(loader, Iterator):
-        raise ValueError("loader is an iterator, which can be read once: give a DataLoader or list")
-    lrs: list[float] = []
-    losses: list[float] = []
-
-    def record(info: StepInfo) -> None:
-        lrs.append(info.lr)
-        losses.append(info.loss)
-        start, recent = float(np.median(losses[:5])), float(np.median(losses[-5:]))
-        if recent > start + LOSS_RISE_TO_STOP * max(1.0, abs(start)):
-            raise _LossTooHigh
-
-    trained = copy.deepcopy(model)
     if num_data is None:
         num_data = size_of(loader) if "prior" in recipe.sampler_options else 1.0
-    sampler = recipe.replace(lr=highest, temperature=0.0).make_sampler(
-        [param for param in trained.parameters() if param.requires_grad], num_data=num_data
-    )
-    schedule = Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=0.0)
-    options = {**chain_options, "watch": False, "progress": False, "callbacks": record}
-    chain = Chain(trained, loss, loader, sampler, schedule, **options)
-    order: Any = getattr(loader, "sampler", None)
-    epoch = getattr(order, "epoch", None)
-    try:
-        with preserved_random_state(chain.generators), suppress(DivergedError, _LossTooHigh):
-            chain.run()
-    finally:
-        if epoch is not None and hasattr(order, "set_epoch"):
-            order.set_epoch(epoch)
-    return _read(np.array(lrs), np.array(losses), steps, highest)
 
+    def make_sampler(params: list[nn.Parameter], lr: float) -> Sampler:
+        return recipe.replace(lr=lr, temperature=0.0).make_sampler(params, num_data=num_data)
 
-def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
-    """The suggestion of a curve, or a `ValueError` if the loss never fell."""
-    if len(losses) < 5:
-        raise ValueError(
-            "the loss is not finite, or rises at once, at the lowest lr that was tried: check "
-            "the data and the loss for NaN and infinity, or give a lower lowest="
-        )
-    window = max(5, steps // WINDOWS)
-    half = window // 2
-    near = [losses[max(0, at - half) : at + half + 1] for at in range(len(losses))]
-    smoothed = np.array([np.median(part) for part in near])
-    start = float(np.median(losses[:window]))
-    best = int(smoothed.argmin())
-    fall = start - float(smoothed[best])
-    early = losses[: 2 * window]
-    spread = 1.4826 * np.median(np.abs(early - np.median(early)))  # estimates the std, robustly
-    noise = 1.25 / math.sqrt(window) * float(spread)  # standard error of a median
-    if fall <= max(3 * noise, 1e-3 * abs(start)):
-        raise ValueError(
-            f"the loss never fell from the {start:.4g} that it began with, beyond its noise, at "
-            f"any lr from {lrs[0]:.2g} to {lrs[-1]:.2g}: the model does not learn in {steps} "
-            "steps; give more steps= or larger batches, check the loss and the labels, or choose "
-            "lr yourself"
-        )
-    risen = np.flatnonzero(smoothed[best:] > smoothed[best] + fall / 2)
-    end = best + int(risen[0]) if len(risen) else len(lrs)
-    stopped = len(losses) < steps  # early, because the loss was too high
-    limit = float(lrs[end]) if end < len(lrs) else float(lrs[-1]) if stopped else highest
-    good = np.flatnonzero(smoothed[:end] <= smoothed[best] + fall / 10)
-    lr = min(limit / SAFETY_FACTOR, float(lrs[good[-1]]))
-    if end == len(lrs) and not stopped:  # no lr was too high
-        fallen = np.flatnonzero(smoothed <= start - fall / 2)
-        lr = min(lr, SAFETY_FACTOR * float(lrs[fallen[0]]))
-    return SuggestedLR(float(f"{lr:.2g}"), limit, lrs, losses, smoothed)
+    limits: Any = {"lowest": lowest, "highest": highest, "steps": steps}
+    return range_test(model, loss, loader, make_sampler, **limits, **chain_options)
