@@ -31,7 +31,7 @@ STANDARDISED = StandardScaler().fit_transform(IMAGES)
 
 
 def ours() -> BayesianMLPClassifier:
-    """One chain and one prior: by default there are five chains, which take their steps together."""
+    """One chain and one prior: by default five chains take their steps together."""
     return BayesianMLPClassifier(
         epochs=EPOCHS,
         batch_size=BATCH,

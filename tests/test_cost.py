@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from types import FrameType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from csgmcmc import SGHMC, Recipe, stack
 from csgmcmc.distributed import ProcessLayout
+from csgmcmc.tuning import suggest_lr
 
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())
 LOADER = DataLoader(DATA, batch_size=5)
@@ -181,3 +182,24 @@ class Endless(IterableDataset):
 def test_data_without_a_length_is_refused():
     with pytest.raises(ValueError, match="the length of the loader is not known"):
         Recipe().make_chain(nn.Linear(3, 2), LOSS, DataLoader(Endless()), num_data=30)
+
+
+def test_without_lr_a_chain_has_that_of_a_range_test():
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    before = model.weight.clone()
+    chain = Recipe(epochs=20).make_chain(model, LOSS, LOADER, progress=False)
+    assert torch.equal(model.weight, before)  # the test had a copy
+    lr = chain.sampler.param_groups[0]["initial_lr"]
+    assert lr == suggest_lr(model, LOSS, LOADER, recipe=Recipe(), num_data=30).lr
+    again = Recipe(epochs=20).make_chain(model, LOSS, LOADER, progress=False)
+    assert again.sampler.param_groups[0]["initial_lr"] == lr
+    assert chain.run()
+
+
+def test_a_sampler_alone_needs_an_lr():
+    with pytest.raises(ValueError, match="lr is not given, and only make_chain can find one"):
+        Recipe().make_sampler([torch.zeros(1)], num_data=10)
+    replicas = ProcessLayout(replicas=2)
+    with pytest.raises(ValueError, match="lr is not given, and a range test has one process"):
+        Recipe().make_chain(nn.Linear(3, 2), LOSS, LOADER, layout=replicas)

@@ -36,6 +36,7 @@ def read_values(path: Path) -> Values:
 
 def change(config: C, values: Values) -> tuple[C, list[str]]:
     """The config with the settings that `values` names, and the names that fit no setting."""
+    values = {name: value for name, value in values.items() if value is not None}
     used: set[str] = set()
     changed = _change(config, values, used)
     return changed, [name for name in values if name not in used]

@@ -16,7 +16,8 @@ from csgmcmc import DrawStore, Recipe, cli
 from csgmcmc.cli import app
 from tests.cli.scripts import CLASSES, REGRESSION
 
-SHORT = ["--epochs", "6", "--cycles", "2", "--draws-per-cycle", "2", "--lr", "0.1"]  # 24 steps a chain
+# 24 steps a chain
+SHORT = ["--epochs", "6", "--cycles", "2", "--draws-per-cycle", "2", "--lr", "0.1"]
 
 
 @pytest.fixture(autouse=True)

@@ -53,6 +53,27 @@ class RunRecord:
     batches_per_step: float = 1.0
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What all chains of a fit learn from, and how.
+
+    Attributes:
+        features: standardised rows of the table.
+        columns: targets, and weights whose mean is 1.
+        rows: for each chain, the numbers of the rows that it learns from.
+        total_weight: sum of the weights as they were given: N, if all rows are learned from.
+        ladder: prior and temperature of each cycle.
+        seed: of the noise; chains add their number for initial weights and the order of rows.
+    """
+
+    features: Tensor
+    columns: tuple[Tensor, ...]
+    rows: list[Tensor]
+    total_weight: float
+    ladder: Ladder
+    seed: int
+
+
 class BayesianMLP(BaseEstimator):
     """Base class; the two estimators define what the outputs of the network mean."""
 
@@ -156,15 +177,14 @@ class BayesianMLP(BaseEstimator):
         rows = rows_without(held_out, len(X)) if weigh else [every_row] * chains
         self._is_perceptron = self.module is None
         total = float(sample_weight.sum())
+        plan = Plan(features, (targets, weights), rows, total, ladder, seed)
         for attempt in range(ATTEMPTS if self.lr is None else 1):
             self.draws_ = MemoryDraws()
             # A user's module draws initial weights and dropout from the global generators.
             with seeded(seed):
                 networks = [self._network(features, outputs, seed + i) for i in range(chains)]
                 models = [self._complete(network, outputs) for network in networks]
-                columns = (targets, weights)
-                run = (features, columns, rows, total, ladder, seed, RETRY_SHARE**attempt)
-                stable = self._run(models, *run)
+                stable = self._run(models, plan, RETRY_SHARE**attempt)
             if stable:
                 break
         else:
@@ -187,34 +207,24 @@ class BayesianMLP(BaseEstimator):
         sizes = (features.shape[1], self.hidden_layer_sizes, outputs)
         return perceptron(*sizes, self.activation, generator)
 
-    def _run(
-        self,
-        models: list[nn.Module],
-        features: Tensor,
-        columns: tuple[Tensor, ...],
-        rows: list[Tensor],
-        total_weight: float,
-        ladder: Ladder,
-        seed: int,
-        lr_share: float,
-    ) -> bool:
+    def _run(self, models: list[nn.Module], plan: Plan, lr_share: float) -> bool:
         """Run all chains: those of a perceptron together, those of a user's module in turn.
 
         Returns whether they were stable. `lr_share` is that of the lr that a range test finds.
         """
         together = self._is_perceptron
         runs = [range(len(models))] if together else [range(i, i + 1) for i in range(len(models))]
+        rows_per_epoch = min(len(own) for own in plan.rows)  # so that all chains are as long
         losses: list[list[float]] = []
         per_epoch = 1
         for chain_ids in runs:
-            own_rows = [rows[chain] for chain in chain_ids]
-            seeds = [seed + chain for chain in chain_ids]
-            batches = Batches(
-                *(features, columns, own_rows, self.batch_size, seeds), stacked=together
-            )
+            own_rows = [plan.rows[chain] for chain in chain_ids]
+            seeds = [plan.seed + chain for chain in chain_ids]
+            data = (plan.features, plan.columns, own_rows, self.batch_size, seeds)
+            batches = Batches(*data, stacked=together, rows_per_epoch=rows_per_epoch)
             model = Perceptrons(models) if together else models[chain_ids[0]]
-            num_data = total_weight * batches.rows_per_epoch / len(features)
-            recipe = self._recipe(len(batches), num_data, ladder, seed)
+            num_data = plan.total_weight * batches.rows_per_epoch / len(plan.features)
+            recipe = self._recipe(len(batches), num_data, plan.ladder, plan.seed)
             if self.lr is None and chain_ids[0] == 0:
                 suggested = self._suggest_lr(model, batches, recipe, num_data)
                 self.lr_ = lr_share * min(self._lr_share * suggested, self._most_lr)

@@ -18,7 +18,7 @@ class Batches:
 
     A batch is a pair of the features and of a tuple of the other columns. For several chains all
     have a leading dimension for chains, and every chain has rows and an order of its own. Chains
-    may differ by a few rows: in each epoch all have as many as the shortest.
+    may differ by a few rows: in each epoch all have as many as the shortest, at random.
 
     A `DataLoader` collates row by row, which takes most of the time for small networks, and its
     last batch may be a single row, which batch normalisation rejects.
@@ -30,6 +30,7 @@ class Batches:
         batch_size: rows of a batch and chain, at most.
         seeds: of the order, one for each chain.
         stacked: whether batches have a dimension for chains; without it there is one chain.
+        rows_per_epoch: rows of a chain and epoch; by default as many as the shortest chain has.
     """
 
     draws_globally = False  # the order is from `generators`, and nothing else is random
@@ -43,10 +44,11 @@ class Batches:
         seeds: Sequence[int],
         *,
         stacked: bool,
+        rows_per_epoch: int | None = None,
     ) -> None:
         self.dataset = TensorDataset(features, *columns)
         self.rows, self.stacked = rows, stacked
-        self.rows_per_epoch = min(len(own) for own in rows)
+        self.rows_per_epoch = rows_per_epoch or min(len(own) for own in rows)
         self.batch_size = min(batch_size, self.rows_per_epoch)
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
