@@ -216,3 +216,13 @@ def test_a_step_size_that_was_found_and_diverges_is_lowered(monkeypatch):
     estimator = BayesianMLPRegressor(epochs=300, random_state=0).fit(features, targets)
     assert estimator.lr_ in [pytest.approx(2.0 * 0.3**attempt) for attempt in (1, 2, 3)]
     assert estimator.noise_std_ < 1.0
+
+
+def test_a_chain_that_finds_no_noise_does_not_slow_down_the_others():
+    """Step sizes follow the noise variance, of which each chain has its own."""
+    features, targets = line(0.0, rows=60)
+    estimator = BayesianMLPRegressor(random_state=0).fit(features, targets)
+    assert estimator.score(features, targets) > 0.99
+    for chain_id in range(3):
+        last = [draw for draw in estimator.draws_ if draw.chain_id == chain_id][-1]
+        assert last.tensors()["log_variance"].exp().sqrt().item() < 0.1

@@ -30,9 +30,7 @@ from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Schedule
 from csgmcmc.tuning import suggest_lr
 
-# By default a fit takes at least this many steps and this many epochs.
-MIN_STEPS = 4000
-MIN_EPOCHS = 20
+MIN_EPOCHS = 20  # of a fit, by default
 MIN_ROWS_TO_WEIGH = 20  # with fewer rows nothing is held out, and all cycles have equal weights
 RETRY_SHARE = 0.3  # of the step size, after an attempt that diverged
 ATTEMPTS = 4
@@ -80,6 +78,10 @@ class BayesianMLP(BaseEstimator):
     _likelihood = ""
     """The likelihood, as `Posterior` takes it."""
     _exploration_temperature = 0.0
+    _min_steps = 4000
+    """By default a fit takes at least this many steps."""
+    _chains_together = True
+    """Whether the chains of a perceptron may share one step size, and so run as one stack."""
     # The share of a range test's suggestion that is used, and the most that is: wide priors allow
     # larger weights, and so larger curvatures, than those that the test begins with.
     _lr_share, _most_lr = 0.3, 1.0
@@ -208,11 +210,12 @@ class BayesianMLP(BaseEstimator):
         return perceptron(*sizes, self.activation, generator)
 
     def _run(self, models: list[nn.Module], plan: Plan, lr_share: float) -> bool:
-        """Run all chains: those of a perceptron together, those of a user's module in turn.
+        """Run all chains: together, where they can, otherwise in turn.
 
         Returns whether they were stable. `lr_share` is that of the lr that a range test finds.
         """
-        together = self._is_perceptron
+        stacked = self._is_perceptron
+        together = stacked and self._chains_together
         runs = [range(len(models))] if together else [range(i, i + 1) for i in range(len(models))]
         rows_per_epoch = min(len(own) for own in plan.rows)  # so that all chains are as long
         losses: list[list[float]] = []
@@ -221,8 +224,9 @@ class BayesianMLP(BaseEstimator):
             own_rows = [plan.rows[chain] for chain in chain_ids]
             seeds = [plan.seed + chain for chain in chain_ids]
             data = (plan.features, plan.columns, own_rows, self.batch_size, seeds)
-            batches = Batches(*data, stacked=together, rows_per_epoch=rows_per_epoch)
-            model = Perceptrons(models) if together else models[chain_ids[0]]
+            batches = Batches(*data, stacked=stacked, rows_per_epoch=rows_per_epoch)
+            own = [models[chain] for chain in chain_ids]
+            model = Perceptrons(own) if stacked else own[0]
             num_data = plan.total_weight * batches.rows_per_epoch / len(plan.features)
             recipe = self._recipe(len(batches), num_data, plan.ladder, plan.seed)
             if self.lr is None and chain_ids[0] == 0:
@@ -257,7 +261,7 @@ class BayesianMLP(BaseEstimator):
 
     def _recipe(self, epoch: int, num_data: float, ladder: Ladder, seed: int) -> Recipe:
         """All but the step size; `epoch` is the number of steps in one."""
-        least = max(MIN_EPOCHS, MIN_STEPS / epoch)
+        least = max(MIN_EPOCHS, self._min_steps / epoch)
         return Recipe(
             sampler=self.sampler,
             temperature=1.0,  # which the schedule scales, as the prior of scale 1

@@ -48,7 +48,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
             all cycles, which then learn from all rows and have equal weights.
         epochs: passes over the rows; by default 20, or as many as 4000 steps need.
         chains: chains, each with its own initial weights. With a pair of prior scales or of
-            temperatures each leaves out its own share of the rows, a fifth if there is one chain.
+            temperatures each leaves out its own share of the rows, at most a fifth.
         cycles: cycles of the step size; each begins with large steps, to reach another mode.
         exploration: share of a cycle that explores before draws are kept.
         draws_per_cycle: draws kept in each cycle of a chain.
