@@ -226,3 +226,11 @@ def test_a_chain_that_finds_no_noise_does_not_slow_down_the_others():
     for chain_id in range(3):
         last = [draw for draw in estimator.draws_ if draw.chain_id == chain_id][-1]
         assert last.tensors()["log_variance"].exp().sqrt().item() < 0.1
+
+
+@pytest.mark.parametrize("rows", [2, 12])
+def test_rows_that_a_network_fits_exactly_leave_steps_and_noise_above_0(rows):
+    features, _ = line(0.0, rows=rows)
+    estimator = BayesianMLPRegressor(random_state=0).fit(features, np.arange(rows) % 2)
+    assert np.isfinite(estimator.predict(features)).all()
+    assert estimator._run_record.sampler.param_groups[0]["initial_lr"] > 0

@@ -26,6 +26,8 @@ Floats = NDArray[np.float64]
 LOG_VARIANCE_SCALE = 3.0  # of the prior of the noise: a wide one, with std between 0.05 and 20
 # Noise of a larger variance (that of the targets is 1) means that the weights have diverged;
 MAX_NOISE_VARIANCE = 100.0
+MIN_NOISE_VARIANCE = 1e-6  # below, it cannot be told from none
+LOWEST_LOG_VARIANCE = math.log(MIN_NOISE_VARIANCE)
 QUANTILE_BATCH_SIZE = 1024
 MIN_ROWS_TO_JUDGE = 10  # with fewer rows it may come from the prior alone
 
@@ -39,7 +41,8 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
     errors of finite step sizes and of minibatches. The prior of a weight is N(0, prior_scale^2). By
     default seven cycles go from a narrow prior to a wide one, and stacking weighs them by the rows
     that each of three chains leaves out. The logarithm of the noise variance, of which each output
-    has its own, has the prior N(0, 3^2).
+    has its own, has the prior N(0, 3^2). Noise below a thousandth of the targets' standard
+    deviation cannot be told from none.
 
     Where the noise variance is below that of the targets, step sizes of the weights are
     proportional to it, and velocities to its root. In the limit of small steps this leaves the
@@ -196,6 +199,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
 
     def _loss(self, outputs: Any, columns: Any) -> Tensor:
         (means, variances), (targets, weights) = outputs, columns
+        variances = variances.clamp(min=MIN_NOISE_VARIANCE)
         losses = ((targets - means).square() / variances + variances.log()).sum(-1) / 2
         return (weights * losses).mean(-1)
 
@@ -231,7 +235,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         starts = [group["initial_lr"] for group in weights]
 
         def before_step() -> None:
-            share = math.exp(min(0.0, log_variance.min().item()))
+            share = math.exp(min(0.0, max(log_variance.min().item(), LOWEST_LOG_VARIANCE)))
             for group, start in zip(weights, starts, strict=True):
                 sampler.set_lr(group, share * start)
 
