@@ -447,3 +447,15 @@ def test_bad_arguments_are_one_clear_sentence(arguments, words):
     given = {"model": model, "sampler": sampler, "schedule": SCHEDULE, "draws": MemoryDraws()}
     with pytest.raises(ValueError, match=words):
         Stepper(**{**given, **arguments})
+
+
+def test_another_weight_decay_of_any_optimizer_is_noticed():
+    def stepper(weight_decay: float) -> Stepper:
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=weight_decay)
+        return Stepper(model, optimizer, Constant(5, every=1), MemoryDraws())
+
+    state = stepper(0.1).state_dict()
+    stepper(0.1).load_state_dict(state)
+    with pytest.raises(SettingsMismatchError, match=r"initial_weight_decay was 0\.1 .* is 0\.2"):
+        stepper(0.2).load_state_dict(state)

@@ -108,8 +108,9 @@ class Stepper:
         self._ahead: set[int] = set()  # steps of draws made after the checkpoint was
         self._forked = False  # whether one of them differs from what the resumed run finds
         for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
-            if "lr" in group:
-                group.setdefault("initial_lr", float(group["lr"]))
+            for option in ("lr", "weight_decay"):
+                if option in group:
+                    group.setdefault(f"initial_{option}", float(group[option]))
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
         self.settings = {
             "schedule": repr(schedule),
