@@ -29,7 +29,7 @@ class Standard:
     """Pixels as numbers of mean 0 and sd 1 in each colour, by what the training data have."""
 
     def __init__(self, train: Tensor) -> None:
-        means, sds = zip(*(_mean_and_sd(train[:, colour]) for colour in range(3)), strict=True)
+        means, sds = zip(*map(_mean_and_sd, train.unbind(1)), strict=True)
         self.mean = torch.tensor(means).view(-1, 1, 1)
         self.sd = torch.tensor(sds).clamp(min=1).view(-1, 1, 1)  # of images of one colour, too
 

@@ -18,6 +18,6 @@ def find_experiments() -> dict[str, Experiment]:
         for kind in vars(importlib.import_module(entry.name)).values():
             if not inspect.isclass(kind) or kind.__module__ != entry.name:
                 continue
-            if issubclass(kind, Experiment) and not inspect.isabstract(kind):
+            if issubclass(kind, Experiment) and "name" in vars(kind):
                 found[kind.name] = kind()
     return found

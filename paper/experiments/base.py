@@ -35,7 +35,7 @@ class Experiment(ABC, Generic[C]):
     name: ClassVar[str]
     summary: ClassVar[str]
     presets: Mapping[str, C]
-    """Settings by name: "paper", "laptop" and "smoke", the last one for tests."""
+    """Settings by name: "laptop", "smoke" for tests, and "paper" where the paper has such a run."""
     keeps_draws: ClassVar[bool] = False
     """Whether jobs get a further option, `draws`: a folder for draws that outlive the job."""
 

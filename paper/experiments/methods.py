@@ -26,7 +26,7 @@ from csgmcmc.diagnostics import accuracy, calibration_error, negative_log_likeli
 from csgmcmc.draws import Draws
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC, SGLD, Sampler
-from csgmcmc.schedules import Constant, Cyclical, Joined, Ramp, Schedule
+from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule
 from paper.arguments import check_choice
 from paper.experiments.base import Record
 from paper.networks import ResNet, mlp, resnet8, resnet18, resnet20, resnet50
@@ -68,6 +68,8 @@ class Run:
     """One chain. `draws` are those of a cycle where there are cycles, else all.
 
     `temperature` is a number, or "1/N". The last `held_out` of the training data are not used.
+    `noise` is that of the stages without draws: none ("late"), as in the others ("always"), or in
+    cycles rising from none ("rising"). The decay of SGLD and SGHMC counts k in `decay_in`.
     """
 
     method: str
@@ -79,6 +81,12 @@ class Run:
     cycles: int = 1
     exploration: float = 0.8
     held_out: int = 0
+    noise: str = "late"
+    decay_in: str = "epochs"
+
+    def __post_init__(self) -> None:
+        check_choice("noise", self.noise, ("late", "always", "rising"))
+        check_choice("decay_in", self.decay_in, ("epochs", "steps"))
 
     @classmethod
     def of(
@@ -110,11 +118,19 @@ class Run:
         method, steps = BY_NAME[self.method], round(self.epochs * epoch)
         if method.cyclical or not method.hot:  # plain SGD is one cycle
             return Cyclical(
-                steps, self.cycles, exploration=self.exploration, draws_per_cycle=self.draws
+                steps,
+                self.cycles,
+                exploration=self.exploration,
+                draws_per_cycle=self.draws,
+                exploration_temperature=float(self.noise == "always"),
+                anneal=self.noise == "rising",
             )
         burn_in = round(BURN_IN * steps)
-        tail = decay(steps - burn_in, epoch, self.draws, start=TAIL)
-        return Joined([Ramp(burn_in, 1, LOWEST, "cosine"), *tail])
+        start = Ramp(burn_in, 1, LOWEST, "cosine", float(self.noise == "always"))
+        if self.decay_in == "steps":
+            tail = Decreasing(steps - burn_in, GAMMA, draws=self.draws, lr_scale=TAIL)
+            return Joined([start, tail])
+        return Joined([start, *decay(steps - burn_in, epoch, self.draws, start=TAIL)])
 
     def heat(self, num_data: int) -> float:
         """The temperature as a number."""

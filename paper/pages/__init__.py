@@ -1,6 +1,6 @@
 """A page for each experiment: a module with `page`, from results to a page.
 
-Its name is the experiment's, with _ for -.
+Its name is the experiment's, with _ for -; families of experiments share theirs, see `FAMILIES`.
 """
 
 import importlib
@@ -11,6 +11,8 @@ import matplotlib as mpl
 
 from paper.report.page import INK, Page, Results
 
+FAMILIES = ("mnist", "cifar", "cifar-converged")
+"""Experiments on networks: the same tables and figures of other data, on the pages deep_*."""
 STYLE: Any = {
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
     **dict.fromkeys(("xtick.color", "ytick.color"), INK),
@@ -24,7 +26,7 @@ STYLE: Any = {
 def make_page(results: Results) -> Page:
     """The page of an experiment, from its results alone."""
     name = results["experiment"]
-    wanted = name.replace("-", "_")
+    wanted = module_of(name)
     if wanted not in {module.name for module in pkgutil.iter_modules(__path__)}:
         raise ValueError(f"there is no page for the experiment {name!r}")
     module = importlib.import_module(f"{__name__}.{wanted}")
@@ -36,3 +38,11 @@ def make_page(results: Results) -> Page:
             f"the results of {name} have no {error}, which its page shows: they are of another "
             "version, and must be made again"
         ) from error
+
+
+def module_of(name: str) -> str:
+    """The module of an experiment's page."""
+    for family in sorted(FAMILIES, key=len, reverse=True):
+        if name == family or name.startswith(f"{family}-"):
+            return f"deep_{name.removeprefix(family).removeprefix('-') or 'table'}"
+    return name.replace("-", "_")

@@ -268,7 +268,7 @@ def test_every_experiment_has_the_presets_that_are_promised():
     for name, experiment in experiments.items():
         assert name == experiment.name
         assert experiment.summary
-        assert {"paper", "laptop", "smoke"} <= experiment.presets.keys()
+        assert {"laptop", "smoke"} <= experiment.presets.keys()
         for config in experiment.presets.values():
             assert isinstance(config, Config)
             assert experiment.jobs(config, {})

@@ -118,7 +118,7 @@ def test_results_of_another_version_are_refused(folder):
 
 def test_every_experiment_has_a_page():
     modules = {module.name for module in pkgutil.iter_modules(pages.__path__)}
-    assert {name.replace("-", "_") for name in find_experiments()} <= modules
+    assert {pages.module_of(name) for name in find_experiments()} <= modules
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paper.pages.cifar_base import NAMES, make_page, scores_by
+from paper.pages.deep_base import NAMES, make_page, scores_by
 from paper.report.compare import Scores, all_lower, shown
 from paper.report.page import Claim, Grid, Page, Part, Results
 

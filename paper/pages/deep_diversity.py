@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from paper.experiments.cifar_diversity import FAMILIES
-from paper.pages.cifar_base import NAMES, make_page
+from paper.experiments.deep_diversity import FAMILIES
+from paper.pages.deep_base import NAMES, make_page
 from paper.report.compare import ERRORS_APART, RULE, all_lower
 from paper.report.page import COLOURS, Claim, Grid, Page, Part, Picture, Results, new_figure
 

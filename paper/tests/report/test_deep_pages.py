@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from paper.pages import make_page
-from paper.pages.cifar import LITERAL, METHODS, MORE, SAME
+from paper.pages.deep_table import LITERAL, METHODS, MORE, SAME
 from paper.report.compare import all_lower, gap
 from paper.report.page import Grid, Picture
 

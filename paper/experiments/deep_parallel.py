@@ -8,16 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paper.experiments.cifar_base import (
-    LAPTOPS,
-    PAPER,
-    SMOKE,
-    Chains,
-    CifarConfig,
-    CifarExperiment,
-    Groups,
-    Setting,
-)
+from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment, Groups
+from paper.experiments.deep_settings import Setting
 from paper.experiments.methods import Run
 
 CHAINS = 4
@@ -30,7 +22,7 @@ COLUMNS = (  # name, cyclical, chains, what share of the epochs each chain has
 KINDS = {"SGLD": ("SGLD", "cSGLD"), "SGHMC": ("SGHMC", "cSGHMC")}
 
 
-class _OfGroups(CifarExperiment[Any]):
+class _OfGroups(DeepExperiment[Any]):
     """An experiment whose chains are those of its groups."""
 
     def chains(self, config: Any, setting: Setting, lrs: Mapping[str, float]) -> Chains:
@@ -40,19 +32,12 @@ class _OfGroups(CifarExperiment[Any]):
         return {_name(run): run for run in dict.fromkeys(runs)}
 
 
-class CifarParallel(_OfGroups):
+class Parallel(_OfGroups):
     """Groups are the four columns of table 2, for SGLD and SGHMC."""
 
-    name = "cifar-parallel"
-    summary = "one cyclical chain beside four chains, on CIFAR"
     methods = ("SGLD", "SGHMC", "cSGLD", "cSGHMC")
-    presets = {  # noqa: RUF012  (the base declares it)
-        "paper": CifarConfig(settings=tuple(PAPER.values())),
-        "laptop": CifarConfig(settings=(LAPTOPS["cifar10"],)),
-        "smoke": CifarConfig(settings=(SMOKE["cifar10"],)),
-    }
 
-    def groups(self, config: CifarConfig, setting: Setting, lrs: Mapping[str, float]) -> Groups:
+    def groups(self, config: DeepConfig, setting: Setting, lrs: Mapping[str, float]) -> Groups:
         groups = {}
         for seed in config.seeds_of(setting):
             for kind, methods in KINDS.items():
@@ -76,23 +61,16 @@ class CifarParallel(_OfGroups):
 
 
 @dataclass(frozen=True)
-class SensitivityConfig(CifarConfig):
-    """Settings of `cifar-sensitivity`: pairs of M and beta."""
+class SensitivityConfig(DeepConfig):
+    """Settings of table 6: pairs of M and beta."""
 
     pairs: tuple[tuple[int, float], ...] = ((2, 0.8), (5, 0.8), (4, 0.7), (4, 0.9))
 
 
-class CifarSensitivity(_OfGroups):
+class Sensitivity(_OfGroups):
     """Groups are cSGLD with M cycles, and M chains of SGLD with an M-th of the epochs each."""
 
-    name = "cifar-sensitivity"
-    summary = "cSGLD beside parallel SGLD for other M and beta, on CIFAR-10"
     methods = ("SGLD", "cSGLD")
-    presets = {  # noqa: RUF012  (the base declares it)
-        "paper": SensitivityConfig(settings=(PAPER["cifar10"],)),
-        "laptop": SensitivityConfig(settings=(LAPTOPS["cifar10"],)),
-        "smoke": SensitivityConfig(settings=(SMOKE["cifar10"],), pairs=((2, 0.8), (5, 0.6))),
-    }
 
     def groups(
         self, config: SensitivityConfig, setting: Setting, lrs: Mapping[str, float]

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paper.experiments import cifar_parallel as experiment
-from paper.experiments.cifar_parallel import KINDS
-from paper.pages.cifar_base import NAMES, make_page, scores_by
+from paper.experiments import deep_parallel as experiment
+from paper.experiments.deep_parallel import KINDS
+from paper.pages.deep_base import NAMES, make_page, scores_by
 from paper.report.compare import Scores, all_lower, shown
 from paper.report.page import Claim, Grid, Page, Part, Results
 

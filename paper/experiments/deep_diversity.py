@@ -27,17 +27,9 @@ from csgmcmc.draws import Draw
 from csgmcmc.posterior import weight_matrix, weight_path
 from paper.data import PlainBatches, TrainingBatches
 from paper.experiments.base import Record
-from paper.experiments.cifar_base import (
-    LAPTOPS,
-    PAPER,
-    SMOKE,
-    Chains,
-    CifarConfig,
-    CifarExperiment,
-    Groups,
-    Setting,
-)
-from paper.experiments.cifar_runs import Source, posterior_of, predict, sample
+from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment, Groups
+from paper.experiments.deep_runs import Source, posterior_of, predict, sample
+from paper.experiments.deep_settings import Setting
 from paper.experiments.methods import Network, Run, rounded
 
 T = TypeVar("T")
@@ -48,8 +40,8 @@ FAMILIES = {
 
 
 @dataclass(frozen=True)
-class DiversityConfig(CifarConfig):
-    """Settings of `cifar-diversity`.
+class DiversityConfig(DeepConfig):
+    """Settings of figure 3.
 
     Args:
         scaled: draws of each sampler that are shown.
@@ -64,21 +56,10 @@ class DiversityConfig(CifarConfig):
     test: int = 10_000
 
 
-class CifarDiversity(CifarExperiment[DiversityConfig]):
+class Diversity(DeepExperiment[DiversityConfig]):
     """A group is a family of methods, of one seed."""
 
-    name = "cifar-diversity"
-    summary = "distances, lines and single errors of the draws of table 1"
     methods = tuple(method for family in FAMILIES.values() for method in family)
-    presets = {  # noqa: RUF012  (the base declares it)
-        "paper": DiversityConfig(settings=tuple(PAPER.values())),
-        "laptop": DiversityConfig(
-            seeds=3, settings=tuple(LAPTOPS.values()), refreshed=2000, test=2000
-        ),
-        "smoke": DiversityConfig(
-            settings=(SMOKE["cifar10"],), scaled=4, points=3, refreshed=40, test=40
-        ),
-    }
 
     def chains(self, config: DiversityConfig, setting: Setting, lrs: Mapping[str, float]) -> Chains:
         return {

@@ -28,13 +28,24 @@ def make_page(
     claims: list[Claim] = []
     parts: list[Part] = []
     for setting in results["config"]["settings"]:
-        records = [r for r in results["records"].values() if r["source"] == setting["source"]]
+        name = name_of(setting)
+        records = [r for r in results["records"].values() if setting_of(r) == name]
         found, shown = section(setting, records)
         claims += found
         parts += [describe(setting), *shown]
         if search:
             parts += search_table(setting["source"], records)
     return Page(title, summary, claims, [*parts, rule])
+
+
+def name_of(setting: Setting) -> str:
+    """What tells the settings of an experiment apart."""
+    return setting.get("label") or setting["source"]
+
+
+def setting_of(record: Record) -> str:
+    """The setting of a record; those made with csgmcmc 0.1.0 name the data only."""
+    return record.get("setting", record["source"])
 
 
 def scores_by(

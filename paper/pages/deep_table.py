@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from paper.experiments.cifar import LITERAL, MORE, SAME
+from paper.experiments.deep_table import LITERAL, MORE, SAME
 from paper.experiments.methods import BY_NAME, FAMILIES
-from paper.pages.cifar_base import NAMES, make_page
+from paper.pages.deep_base import NAMES, make_page
 from paper.report.compare import Scores, all_lower, gap, shown
 from paper.report.page import (
     COLOURS,

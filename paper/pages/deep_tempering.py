@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from paper.pages.cifar_base import NAMES, make_page, scores_by
+from paper.pages.deep_base import NAMES, make_page, scores_by
 from paper.report.compare import RULE, Scores, all_lower, shown
 from paper.report.page import COLOURS, Claim, Grid, Page, Part, Picture, Results, new_figure
 

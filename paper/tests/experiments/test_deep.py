@@ -7,20 +7,22 @@ import pytest
 import torch
 
 from csgmcmc.draws import DrawStore
-from paper.experiments import cifar_base as base
+from paper.experiments import deep_base as base
 from paper.experiments import find_experiments, reproduce
-from paper.experiments.cifar import LITERAL, MORE, SAME, CifarTable
-from paper.experiments.cifar_base import LAPTOPS, PAPER, SMOKE
-from paper.experiments.cifar_diversity import spread
-from paper.experiments.cifar_parallel import COLUMNS, CifarParallel, CifarSensitivity
-from paper.experiments.cifar_runs import folder_of, load, sample
-from paper.experiments.methods import BY_NAME
+from paper.experiments.cifar import CifarParallel, CifarSensitivity, CifarTable
+from paper.experiments.deep_diversity import spread
+from paper.experiments.deep_parallel import COLUMNS
+from paper.experiments.deep_runs import folder_of, load, sample
+from paper.experiments.deep_settings import LAPTOPS, PAPER, SMOKE
+from paper.experiments.deep_table import LITERAL, MORE, SAME
+from paper.experiments.methods import BY_NAME, Run
 from paper.pages import make_page
 from paper.report.page import Grid
 from paper.tests.data.archives import write_cifar
 
 TABLE = CifarTable()
 SETTING = SMOKE["cifar10"]
+RUN = ("source", *Run.__dataclass_fields__)
 NAMES = ("cifar", "cifar-diversity", "cifar-parallel", "cifar-sensitivity", "cifar-tempering")
 
 
@@ -83,7 +85,7 @@ def test_a_width_that_would_corrupt_memory_is_refused():
 
 
 def test_a_run_is_made_once_and_goes_on_where_it_was(data, tmp_path, monkeypatch):
-    source = load("cifar10", data, 60, 50)
+    source = load(SETTING, data)
     run = SETTING.run("cSGLD", 0.1, seed=1, epochs=4)
     whole = sample(run, SETTING.network, source, tmp_path / "whole")
     assert len(whole) == 8
@@ -98,7 +100,7 @@ def test_a_run_is_made_once_and_goes_on_where_it_was(data, tmp_path, monkeypatch
                 raise Stop
 
     with monkeypatch.context() as patched:
-        patched.setattr("paper.experiments.cifar_runs.DrawStore", Limited)
+        patched.setattr("paper.experiments.deep_runs.DrawStore", Limited)
         with pytest.raises(Stop):
             sample(run, SETTING.network, source, tmp_path / "stopped")
     again = sample(run, SETTING.network, source, tmp_path / "stopped")
@@ -116,22 +118,24 @@ def test_a_run_is_made_once_and_goes_on_where_it_was(data, tmp_path, monkeypatch
 
 
 def test_all_that_decides_the_draws_decides_their_folder(data, tmp_path):
-    source, network = load("cifar10", data, 60, 50), SETTING.network
+    source, network = load(SETTING, data), SETTING.network
     run = SETTING.run("cSGLD", 0.1, 0)
     changed = [
         {"lr": 0.2}, {"seed": 1}, {"epochs": 9}, {"temperature": "1"}, {"cycles": 2},
         {"exploration": 0.5}, {"draws": 1}, {"held_out": 10}, {"method": "cSGHMC"},
+        {"noise": "always"}, {"decay_in": "steps"},
     ]  # fmt: skip
     assert {next(iter(change)) for change in changed} == set(run.__dataclass_fields__)
     folders = [folder_of(tmp_path, network, source, replace(run, **change)) for change in changed]
     folders.append(folder_of(tmp_path, replace(network, batch=5), source, run))
-    folders.append(folder_of(tmp_path, network, load("cifar10", data, 50, 50), run))
+    folders.append(folder_of(tmp_path, network, load(replace(SETTING, train=50), data), run))
+    folders.append(folder_of(tmp_path, network, replace(source, augment=False), run))
     folders.append(folder_of(tmp_path, network, source, run))
     assert len(set(folders)) == len(folders)
 
 
 def test_the_seed_gives_all_methods_the_same_start_and_data(data):
-    source, starts = load("cifar10", data, 60, 50), []
+    source, starts = load(SETTING, data), []
     for method in ("cSGLD", "Snapshot-SGD"):
         run = SETTING.run(method, 1e-9, seed=5, epochs=1, cycles=1, draws=1)
         draws = sample(run, SETTING.network, source, None)
@@ -151,7 +155,7 @@ def done_search(experiment, config, best):
     """Records of a search in which the step size `best` wins."""
     return {
         key: {
-            "source": job["setting"].source,
+            "setting": job["setting"].name,
             "method": job["run"].method,
             "lr": job["run"].lr,
             "validation_nll": abs(job["run"].lr - best),
@@ -227,7 +231,7 @@ def test_a_search_is_kept_beside_the_draws(data, tmp_path, monkeypatch):
     config = TABLE.presets["smoke"]
     found = TABLE.run(config, data, **options)
     assert found["validation_nll"] > 0
-    monkeypatch.setattr(base, "validation_nll", None)
+    monkeypatch.setattr(base, "choose_by", None)
     assert TABLE.run(config, data, **options) == found
 
 
@@ -291,7 +295,7 @@ def test_experiments_share_the_draws(small_run):
     out, _, results = small_run
     stores = [path.parent for path in (out / "draws").rglob("store.json")]
     runs = {
-        tuple(sorted((k, v) for k, v in record.items() if k not in ("scores", "seconds")))
+        tuple(sorted((k, v) for k, v in record.items() if k in RUN))
         for name in NAMES
         for record in results[name].records.values()
         if record["part"] == "chain"
