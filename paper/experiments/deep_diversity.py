@@ -30,7 +30,7 @@ from paper.experiments.base import Record
 from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment, Groups
 from paper.experiments.deep_runs import Source, posterior_of, predict, sample
 from paper.experiments.deep_settings import Setting
-from paper.experiments.methods import Network, Run, rounded
+from paper.experiments.methods import Network, ResidualNetwork, Run, rounded
 
 T = TypeVar("T")
 FAMILIES = {
@@ -143,11 +143,19 @@ def _weights(network: Network, source: Source, cyclical: list[Draw], old: list[D
 def _lines(
     network: Network, source: Source, ends: list[Draw], options: Mapping[str, Any]
 ) -> list[Record]:
-    """Error on the lines between draws that follow each other."""
+    """Error on the lines between draws that follow each other.
+
+    Statistics of batch normalisation do not interpolate: they are estimated anew at every point.
+    """
     posterior = posterior_of(network, source, ends)
-    size = min(options["refreshed"], len(source.train), 500)
-    batches = iter(TrainingBatches(source.train, source.standard, size, seed=0))
-    refresh = [next(batches) for _ in range(max(1, options["refreshed"] // size))]
+    refresh = None
+    if isinstance(network, ResidualNetwork):
+        size = min(options["refreshed"], len(source.train), 500)
+        images = TrainingBatches(
+            source.train, source.standard, size, seed=0, augment=source.augment
+        )
+        batches = iter(images)
+        refresh = [next(batches) for _ in range(max(1, options["refreshed"] // size))]
     test = PlainBatches(source.test.part(0, options["test"]), source.standard)
     found = []
     for first, second in pairwise(ends):

@@ -1,13 +1,20 @@
-"""What the pages of the experiments on CIFAR share: one skeleton, and the search for step sizes."""
+"""What the pages of the experiments on networks share: one skeleton, the gate, and the search."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from paper.pages.deep_gate import gate
 from paper.report.compare import RULE, Scores
 from paper.report.page import Claim, Grid, Page, Part, Results, losses_by_lr
 
-NAMES = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+REGIMES = {
+    "mnist": "MNIST, cycles that converge",
+    "cifar-converged": "CIFAR, cycles that converge",
+    "cifar": "CIFAR, cycles too short to converge",
+}
+"""Families of experiments, in a chapter's title; the paper's own setting is CIFAR."""
 
 Record = Mapping[str, Any]
 Setting = Mapping[str, Any]
@@ -23,8 +30,12 @@ def make_page(
     *,
     rule: str = RULE,
     search: bool = True,
+    label: Callable[[Record], str] = lambda record: record["method"],
 ) -> Page:
-    """A section for each data set: settings in words, what `section` makes, and the search."""
+    """A section for each setting: it in words, the gate, what `section` makes, and the search.
+
+    `label` tells apart the chains whose training errors are shown.
+    """
     claims: list[Claim] = []
     parts: list[Part] = []
     for setting in results["config"]["settings"]:
@@ -32,10 +43,18 @@ def make_page(
         records = [r for r in results["records"].values() if setting_of(r) == name]
         found, shown = section(setting, records)
         claims += found
-        parts += [describe(setting), *shown]
+        parts += [describe(setting, records), *gate(setting, records, label), *shown]
         if search:
             parts += search_table(setting["source"], records)
-    return Page(title, summary, claims, [*parts, rule])
+    return Page(f"{_regime(results)}: {title}", summary, claims, [*parts, rule])
+
+
+def _regime(results: Results) -> str:
+    name = results["experiment"]
+    if name.startswith("cifar") and results.get("preset") == "paper":
+        return "CIFAR"
+    found = [family for family in REGIMES if name == family or name.startswith(f"{family}-")]
+    return REGIMES[max(found, key=len)]
 
 
 def name_of(setting: Setting) -> str:
@@ -59,25 +78,57 @@ def scores_by(
     return scores
 
 
-def describe(setting: Mapping[str, Any]) -> str:
+def describe(setting: Setting, records: Sequence[Record]) -> str:
     """The settings of a data set in words."""
     network = setting["network"]
-    text = (
-        f"{NAMES[setting['source']]}: {network['kind']} of width {network['width']}, batch "
+    if "sizes" in network:
+        kind = f"perceptron {'-'.join(map(str, network['sizes']))}"
+        momentum = f"Momentum {network['momentum']:g} where there is any."
+    else:
+        kind = f"{network['kind']} of width {network['width']}"
+        momentum = (
+            f"Momentum {network['momentum']:g} (the paper's eta = 0.9) in cSGHMC, SGHMC and "
+            f"Snapshot-SGDM, {network['sgdm_momentum']:g} in SGDM."
+        )
+    images = "crops and mirrored images" if setting.get("augment", True) else "no augmentation"
+    return (
+        f"{NAMES[setting['source']]}: {_sizes(setting, records)}, {kind}, batch "
         f"{network['batch']}, weight decay {network['weight_decay']:g}, {setting['epochs']} epochs "
         f"for every method, {setting['cycles']} cycles, exploration {setting['exploration']:g}, "
-        f"crops and mirrored images. Momentum {network['momentum']:g} (the paper's eta = 0.9) in "
-        f"cSGHMC, SGHMC and Snapshot-SGDM, {network['sgdm_momentum']:g} in SGDM. SGD and SGDM: one "
-        "cosine to 0. SGLD and SGHMC: along a cosine to a hundredth of the step size in three "
-        "quarters of the epochs, without noise; then a tenth of the step size times k^-0.5005, k "
-        "in epochs. "
+        f"{images}. {momentum} SGD and SGDM: one cosine to 0. SGLD and SGHMC: along a cosine to a "
+        "hundredth of the step size in three quarters of the epochs, without noise; then a tenth "
+        f"of the step size times k^-0.5005, k in epochs. {_step_sizes(setting)}"
     )
+
+
+def _sizes(setting: Setting, records: Sequence[Record]) -> str:
+    """How many images there are: records made with csgmcmc 0.1.0 hold the tested ones only."""
+    trained = {r["train"]["size"] for r in records if r.get("train")}
+    scored = [r["scores"] for r in records if r.get("scores")]
+    tested = {one["tested"] for one in scored}
+    if not trained and setting.get("train") is None and tested == {5000}:
+        trained = {20_000}  # what the archive with 5,000 test images holds
+    numbers = [
+        " or ".join(f"{size:,}" for size in sorted(sizes)) or "unknown numbers of"
+        for sizes in (trained, tested)
+    ]
+    return f"{numbers[0]} training and {numbers[1]} test images"
+
+
+def _step_sizes(setting: Setting) -> str:
     if not setting["searched"]:
-        return text + "Step sizes are the paper's; those of SGD and SGDM, which it lacks, are 0.1."
-    return text + (
+        return "Step sizes are the paper's; those of SGD and SGDM, which it lacks, are 0.1."
+    shared = "Snapshot shares that of its cyclical sampler. " if setting.get("shared_lr") else ""
+    if setting.get("validation"):
+        return (
+            f"Step sizes: of those that fit the training data, the lowest NLL on the next "
+            f"{setting['validation']:,} images, of runs of one cycle for the cyclical methods, "
+            f"and of all epochs for the others. {shared}"
+        ).strip()
+    return (
         f"Step sizes: the lowest NLL on {setting['held_out']:,} held-out training images, of runs "
-        f"of {setting['search_epochs']} epochs on the others, as long as a cycle."
-    )
+        f"of {setting['search_epochs']} epochs on the others, as long as a cycle. {shared}"
+    ).strip()
 
 
 def search_table(source: str, records: Sequence[Mapping[str, Any]]) -> list[Grid]:

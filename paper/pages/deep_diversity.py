@@ -7,7 +7,7 @@ import numpy as np
 
 from paper.experiments.deep_diversity import FAMILIES
 from paper.pages.deep_base import NAMES, make_page
-from paper.report.compare import ERRORS_APART, RULE, all_lower
+from paper.report.compare import ERRORS_APART, RULE, all_lower, outcome
 from paper.report.page import COLOURS, Claim, Grid, Page, Part, Picture, Results, new_figure
 
 SNAPSHOT = {family: methods[2] for family, methods in FAMILIES.items()}
@@ -22,12 +22,13 @@ def page(results: Results) -> Page:
     """Claims, a table and a figure of each family of methods on each data set."""
     return make_page(
         results,
-        "CIFAR: diversity of the draws",
+        "diversity of the draws",
         "Whether cycles reach different modes, and what that is worth.",
         _section,
         search=False,  # it is on the page of table 1
         rule="Distances are between all weights, without statistics of batch normalisation, which "
-        "are estimated anew from training data at every point of a line. Errors by the number of "
+        "are estimated anew from training data at every point of a line where a network has them. "
+        "Errors by the number of "
         "cycles are of the first cycles of one run. A barrier is the largest rise of the error "
         "above the straight line between its ends; the standard error of a mean barrier is over "
         f"the lines of all seeds. {RULE}",
@@ -90,8 +91,8 @@ def _barriers(on: str, groups: Sequence[Group]) -> Claim:
         text,
         "figure only",
         f"mean barrier {means[0]:.2f} and {means[1]:.2f} points of error, {gap:.2f} ± {error:.2f} "
-        f"apart (holds if by more than {ERRORS_APART:g} standard errors)",
-        holds=gap > ERRORS_APART * error,
+        f"apart (clear if by more than {ERRORS_APART:g} standard errors)",
+        holds=outcome((gap, error)),
     )
 
 

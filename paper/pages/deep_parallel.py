@@ -22,7 +22,7 @@ def page(results: Results) -> Page:
     """Claims and a table of each data set."""
     return make_page(
         results,
-        "CIFAR: cycles beside parallel chains",
+        "cycles beside parallel chains",
         "Four chains, cyclical or not, beside one cyclical chain at less cost.",
         _section,
     )
@@ -49,7 +49,7 @@ def _claims(source: str, scores: Scores) -> list[Claim]:
         all_lower(
             f"On {NAMES[source]}, {text}",
             "; ".join(
-                f"{kind}: {PAPER[source, kind][low]} and {PAPER[source, kind][high]}"
+                f"{kind}: {_paper(source, kind)[low]} and {_paper(source, kind)[high]}"
                 for kind in KINDS
             ),
             scores,
@@ -58,6 +58,10 @@ def _claims(source: str, scores: Scores) -> list[Claim]:
         )
         for low, high, text in texts
     ]
+
+
+def _paper(source: str, kind: str) -> Sequence[str]:
+    return PAPER.get((source, kind), ("-",) * len(COLUMNS))
 
 
 def _table(source: str, groups: Sequence[Mapping[str, Any]], scores: Scores) -> Grid:
@@ -73,7 +77,7 @@ def _table(source: str, groups: Sequence[Mapping[str, Any]], scores: Scores) -> 
                     kind,
                     column,
                     f"{group['epochs']:g} / {group['epochs'] * group['chains']:g}",
-                    PAPER[source, kind][place],
+                    _paper(source, kind)[place],
                     *(shown(scores, label, score) for score in ("error", "nll", "ece")),
                 ]
             )

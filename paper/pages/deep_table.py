@@ -1,4 +1,4 @@
-"""The page of the eight methods on CIFAR."""
+"""The page of the eight methods."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from paper.experiments.deep_table import LITERAL, MORE, SAME
-from paper.experiments.methods import BY_NAME, FAMILIES
+from paper.experiments.methods import BY_NAME, FAMILIES, ONE_OVER_N
 from paper.pages.deep_base import NAMES, make_page
 from paper.report.compare import Scores, all_lower, gap, shown
 from paper.report.page import (
@@ -23,6 +23,15 @@ from paper.report.page import (
 )
 
 METHODS = tuple(BY_NAME)
+ITERATIONS = "decay in iterations"
+ALIKE = 0.01
+"""Largest difference between cycles of the training NLL that is called similar, in nats a point."""
+RIVALS = {
+    0: "SGD and SGDM",
+    1: "the Snapshot methods of their kind",
+    2: "SGLD and SGHMC, the traditional samplers",
+}
+"""Places in a family of methods, and what is there."""
 PAPER: Mapping[str, Mapping[str, str]] = {
     "cifar10": {
         "SGD": "5.29 ± 0.15",
@@ -51,11 +60,17 @@ def page(results: Results) -> Page:
     """Claims, a table and a figure of each data set, and the search for step sizes."""
     return make_page(
         results,
-        "CIFAR: eight methods at equal budgets",
+        "eight methods at equal budgets",
         "One training budget, cut into cycles, beside plain training, snapshots, traditional "
         "sampling and deep ensembles: error, NLL and calibration on test data.",
         _section,
+        label=_label,
     )
+
+
+def _label(record: Mapping[str, Any]) -> str:
+    literal = record["temperature"] == LITERAL
+    return f"{record['method']} at {LITERAL}" if literal else record["method"]
 
 
 def _section(
@@ -65,7 +80,7 @@ def _section(
     scores, options = _rows(records)
     if not scores:
         return [], []
-    return _claims(source, scores), [
+    return [*_claims(source, scores), *_likelihoods(source, records)], [
         _table(source, setting, scores, options),
         _picture(source, scores),
         *_gains(source, setting, scores),
@@ -89,50 +104,97 @@ def _rows(
                 continue  # a network of an ensemble
             if record["temperature"] == LITERAL:
                 label = f"{label} at {LITERAL}"
+            if record.get("decay_in") == "steps":
+                label = f"{label}, {ITERATIONS}"
         scores[label][record["seed"]] = record["scores"]
         options[label] = record
     return scores, options
 
 
 def _claims(source: str, scores: Scores) -> list[Claim]:
-    on, paper = f"On {NAMES[source]}", PAPER[source]
-    cyclical = [
-        (family[3], other) for family in FAMILIES for other in (family[0], family[2], family[1])
+    on = f"On {NAMES[source]}"
+    claims = [
+        all_lower(
+            f"{on}, cSGLD and cSGHMC have a lower {name} than {RIVALS[rival]}",
+            _paper(source, score, [family[place] for family in FAMILIES for place in (3, rival)]),
+            scores,
+            score,
+            [(family[3], family[rival]) for family in FAMILIES],
+        )
+        for score, name in (("error", "test error"), ("nll", "NLL"))
+        for rival in RIVALS
     ]
-    plain = [(better, family[0]) for family in FAMILIES for better in family[1:3]]
-    return [
+    claims += [
         all_lower(
-            f"{on}, cSGLD and cSGHMC have lower test errors than SGD, Snapshot and the "
-            "traditional sampler of their kind",
-            f"cSGLD {paper['cSGLD']}, cSGHMC {paper['cSGHMC']}; the best of the others "
-            f"{paper['Snapshot-SGDM']}",
+            f"{on}, {name} have lower errors than SGD and SGDM",
+            _paper(
+                source, "error", [family[place] for family in FAMILIES for place in (better, 0)]
+            ),
             scores,
             "error",
-            cyclical,
-        ),
+            [(family[better], family[0]) for family in FAMILIES],
+        )
+        for better, name in ((1, "the Snapshot methods"), (2, "SGLD and SGHMC"))
+    ]
+    claims += [
         all_lower(
-            f"{on}, cSGLD and cSGHMC have lower NLL than SGD, Snapshot and the traditional "
-            "sampler of their kind",
-            "no numbers",
-            scores,
-            "nll",
-            cyclical,
-        ),
-        all_lower(
-            f"{on}, Snapshot and the traditional samplers have lower errors than SGD and SGDM",
-            ", ".join(f"{method} {paper[method]}" for method in METHODS[:6]),
-            scores,
-            "error",
-            plain,
-        ),
-        all_lower(
-            f"{on}, cSGHMC has a lower error than a deep ensemble of the same total budget",
+            f"{on}, cSGHMC has a lower {name} than a deep ensemble of the same total budget",
             "not compared",
             scores,
-            "error",
+            score,
             [("cSGHMC", SAME)],
-        ),
+        )
+        for score, name in (("error", "test error"), ("nll", "NLL"))
     ]
+    return claims
+
+
+def _paper(source: str, score: str, methods: Sequence[str]) -> str:
+    """The paper's errors of these methods, if it has any on these data."""
+    if score != "error":
+        return "no number"
+    if source not in PAPER:
+        return "on CIFAR only"
+    return ", ".join(f"{method} {PAPER[source][method]}" for method in methods)
+
+
+def _likelihoods(source: str, records: Sequence[Mapping[str, Any]]) -> list[Claim]:
+    """Whether draws of all cycles fit the training data alike, as equal weights assume."""
+    ours, largest, nats = [], 0.0, 0.0
+    for method in ("cSGLD", "cSGHMC"):
+        fits = [
+            record["train"]
+            for record in records
+            if record["part"] == "chain"
+            and record["method"] == method
+            and record["temperature"] == ONE_OVER_N
+            and record.get("train")
+        ]
+        if not fits:
+            return []
+        by_cycle = np.array([_by_cycle(fit) for fit in fits])
+        spread = np.ptp(by_cycle, axis=1)
+        largest = max(largest, float(spread.max()))
+        nats = max(nats, float(max(s * fit["size"] for s, fit in zip(spread, fits, strict=True))))
+        means = ", ".join(f"{mean:.4f}" for mean in by_cycle.mean(0))
+        ours.append(f"{method}: training NLL by cycle {means}")
+    return [
+        Claim(
+            f"On {NAMES[source]}, draws of all cycles have similarly high likelihoods, so that "
+            "they may be weighed alike",
+            "said, with no number",
+            f"{'; '.join(ours)}. The cycles of one run differ by at most {largest:.4f} nats a "
+            f"training point (similar here: at most {ALIKE:g}), which is {nats:.0f} nats of all "
+            "training data: weights by likelihood would not be equal",
+            holds=largest <= ALIKE,
+        )
+    ]
+
+
+def _by_cycle(fit: Mapping[str, Any]) -> list[float]:
+    """The mean training NLL of the draws of each cycle."""
+    cycles = np.array(fit["cycles"])
+    return [float(np.array(fit["nlls"])[cycles == cycle].mean()) for cycle in np.unique(cycles)]
 
 
 def _table(
@@ -142,7 +204,9 @@ def _table(
     options: Mapping[str, Mapping[str, Any]],
 ) -> Grid:
     rows = []
-    for label in (*METHODS, *(f"{method} at {LITERAL}" for method in METHODS), SAME, MORE):
+    further = [f"{method} at {LITERAL}" for method in METHODS]
+    further += [f"{method}, {ITERATIONS}" for method in METHODS]
+    for label in (*METHODS, *further, SAME, MORE):
         if label not in scores:
             continue
         option, found = options[label], list(scores[label].values())
@@ -155,7 +219,7 @@ def _table(
                 str(setting["epochs"] * (setting["cycles"] if label == MORE else 1)),
                 str(found[0]["draws"]),
                 str(len(found)),
-                PAPER[source].get(label, "-"),
+                PAPER.get(source, {}).get(label, "-"),
                 *(shown(scores, label, score) for score in ("error", "nll", "ece")),
                 shown(scores, label, "single_error"),
             ]

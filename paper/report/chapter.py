@@ -10,7 +10,7 @@ from paper.experiments.results import Results, duration
 from paper.pages import make_page
 from paper.report.page import Page
 
-VERDICTS: Mapping[bool | None, str] = {True: "held", False: "not held", None: "not judged"}
+VERDICTS: Mapping[bool | None, str] = {True: "held", False: "contradicted", None: "undecided"}
 
 ORDER = (
     *("schedule", "mixture", "logistic", "convergence", "cifar", "cifar-diversity"),
@@ -51,12 +51,12 @@ class Chapter:
 
     @property
     def tally(self) -> str:
-        """How many claims held, of those that there are."""
+        """How many claims have which verdict."""
         if self.page is None:
             return "unfinished"
-        verdicts = [claim.holds for claim in self.page.claims]
-        held = f"{verdicts.count(True)} of {len(verdicts)}"
-        return f"{held} ({verdicts.count(None)} not judged)" if None in verdicts else held
+        found = [claim.holds for claim in self.page.claims]
+        counts = {name: found.count(holds) for holds, name in VERDICTS.items()}
+        return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
     @property
     def time(self) -> str:

@@ -11,7 +11,7 @@ from markdown_it.tree import SyntaxTreeNode as Node
 
 from paper.report.markdown import CLAIMS, SETTINGS
 
-VERDICTS = {"held": "✓ held", "not held": "✗ not held", "not judged": "? not judged"}
+VERDICTS = {"held": "✓ held", "contradicted": "✗ contradicted", "undecided": "? undecided"}
 ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
 NUMBER = re.compile(r"[-+±<>≤≥≈~\u2212]?\s*\d.*|[-\u2212\u2013\u2014]?")
 """What is set to the right in its column: a number, or a dash where there is none."""
@@ -136,7 +136,7 @@ def _claims(rows: Sequence[Sequence[Node]]) -> str:
             f'<th scope="row" role="rowheader">{_inside(claim)}</th>',
             f'<td role="cell" data-label="paper">{_inside(paper)}</td>',
             f'<td role="cell" data-label="ours">{_inside(ours)}</td>',
-            f'<td role="cell" class="verdict {holds.replace(" ", "-")}">{VERDICTS[holds]}</td>',
+            f'<td role="cell" class="verdict {holds}">{VERDICTS[holds]}</td>',
             "</tr>",
         ]
     return "\n".join([*lines, "</tbody></table>"])

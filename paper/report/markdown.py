@@ -38,7 +38,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _contents(chapters: Sequence[Chapter]) -> str:
-    lines = ["| experiment | preset | claims held | time |", "| --- | --- | --- | --- |"]
+    lines = ["| experiment | preset | claims | time |", "| --- | --- | --- | --- |"]
     for chapter in chapters:
         link = f"[{plain(chapter.title)}](#{chapter.name})"
         preset = plain(chapter.results["preset"])

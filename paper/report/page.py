@@ -16,13 +16,13 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#9
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, the number it gives, ours, and whether the claim holds here."""
+    """A claim of the paper, the number it gives, ours, and the verdict."""
 
     text: str
     paper: str
     ours: str
     holds: bool | None
-    """None where it cannot be judged: the text of `ours` says why."""
+    """True is held, False contradicted, None undecided: the text of `ours` says why."""
 
 
 @dataclass(frozen=True)

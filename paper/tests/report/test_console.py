@@ -21,7 +21,13 @@ def test_claims_and_tables_are_shown_as_they_are():
         ["A *paragraph*.", Grid("Table [x]", ["method [y]"], [["[z]"]], note="a [note]")],
     )
     shown = show(screen.overview(page))
-    for words in ("Title [bold]", "a [red]claim[/red]", "not held", "not judged", "A paragraph."):
+    for words in (
+        "Title [bold]",
+        "a [red]claim[/red]",
+        "contradicted",
+        "undecided",
+        "A paragraph.",
+    ):
         assert words in shown
     for words in ("Table [x]", "method [y]", "[z]", "a [note]"):
         assert words in shown

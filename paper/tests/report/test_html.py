@@ -98,8 +98,8 @@ def test_structure_for_readers_of_all_kinds(reader):
 
 def test_verdicts_are_words_and_not_colours_alone(page):
     assert '<td role="cell" class="verdict held">✓ held</td>' in page
-    assert '<td role="cell" class="verdict not-held">✗ not held</td>' in page
-    assert '<td role="cell" class="verdict not-judged">? not judged</td>' in page
+    assert '<td role="cell" class="verdict contradicted">✗ contradicted</td>' in page
+    assert '<td role="cell" class="verdict undecided">? undecided</td>' in page
 
 
 def test_paragraphs_are_markdown_without_html(page):
@@ -107,7 +107,10 @@ def test_paragraphs_are_markdown_without_html(page):
 
 
 def test_contents_tell_claims_held_and_time(page):
-    assert '<td class="number">1 of 3 (1 not judged)</td><td class="number">12.3 s</td>' in page
+    assert (
+        '<td class="number">1 held, 1 contradicted, 1 undecided</td><td class="number">12.3 s</td>'
+        in page
+    )
 
 
 def test_settings_and_origin(page):

@@ -45,8 +45,8 @@ def rows(tokens):
 def test_tables_have_their_cells(tokens):
     table = rows(tokens)
     assert [NASTY, NASTY, "1 < 2", "held"] in table
-    assert ["second", "0.5", "0.7", "not held"] in table
-    assert ["third", "", "too few seeds", "not judged"] in table
+    assert ["second", "0.5", "0.7", "contradicted"] in table
+    assert ["third", "", "too few seeds", "undecided"] in table
     assert ["a|b", *["5"] * 30] in table
     assert ["lrs", "[0.1, 0.2]"] in table
     assert ["preset", "smoke"] in table
@@ -65,7 +65,7 @@ def test_headings(tokens):
 
 def test_contents_lead_to_the_experiment():
     text = markdown.render([make_chapter()], FIGURES)
-    assert "](#nasty) | smoke | 1 of 3 (1 not judged) | 12.3 s |" in text
+    assert "](#nasty) | smoke | 1 held, 1 contradicted, 1 undecided | 12.3 s |" in text
     assert '<a id="nasty"></a>' in text
     assert "```bash\npython -m paper run nasty --preset smoke\n```" in text
 

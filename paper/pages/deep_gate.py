@@ -1,0 +1,95 @@
+"""The gate of an experiment on networks: whether its cycles are in the regime of the paper.
+
+The paper sets the length of a cycle so that a network comes close to a mode within it. Here: the
+training error at the end of every cycle is below the setting's limit, and SGD after the epochs of
+one cycle is within a tenth of SGD after all epochs.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from paper.experiments.deep_runs import last_of_each_cycle
+from paper.experiments.methods import BY_NAME
+from paper.report.page import Grid, Part
+
+GATE = 0.005
+NEAR = 1.1
+"""Times the error of SGD after all epochs that its error after one cycle may be."""
+
+Record = Mapping[str, Any]
+
+
+def gate(setting: Record, records: Sequence[Record], label: Callable[[Record], str]) -> list[Part]:
+    """Training errors by cycle, and plain training for one cycle beside all epochs."""
+    chains = [record for record in records if record["part"] == "chain" and record["scores"]]
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    for record in chains:
+        if BY_NAME[record["method"]].cyclical and "train" in record:
+            fit = record["train"]
+            found[label(record)].append(last_of_each_cycle(fit["errors"], fit["cycles"]))
+    if not found:
+        return [_unknown(setting)]
+    limit = setting.get("gate", GATE)
+    rows = []
+    for name, errors in found.items():
+        longest = max(map(len, errors))
+        means = np.mean([one for one in errors if len(one) == longest], axis=0)
+        worst = max(max(one) for one in errors)
+        by_cycle = ", ".join(f"{100 * mean:.2f}" for mean in means)
+        rows.append([name, str(len(errors)), by_cycle, f"{100 * worst:.2f}", _word(worst < limit)])
+    sentences = _plain(setting, chains)
+    note = (
+        f"The training error is that of the last draw of each cycle, mean over seeds. The gate is "
+        f"{100 * limit:g} % at the end of every cycle of every seed. A hot draw fits its training "
+        "data worse by design: its noise keeps it around the mode. " + " ".join(sentences)
+    )
+    return [
+        Grid(
+            title=f"The gate: {setting['epochs'] / setting['cycles']:g} epochs a cycle",
+            header=[
+                "method",
+                "seeds",
+                "training error by cycle, %",
+                "largest, %",
+                "below the gate",
+            ],
+            rows=rows,
+            note=note.strip(),
+        )
+    ]
+
+
+def _plain(setting: Record, chains: Sequence[Record]) -> list[str]:
+    """SGD and SGDM for one cycle beside all epochs, where both were run."""
+    sentences = []
+    for method in ("SGD", "SGDM"):
+        errors: dict[float, dict[int, float]] = defaultdict(dict)
+        for record in chains:
+            if record["method"] == method:
+                errors[record["epochs"]][record["seed"]] = record["scores"]["error"]
+        short, whole = (errors[setting["epochs"] / part] for part in (setting["cycles"], 1))
+        seeds = short.keys() & whole.keys()
+        if not seeds:
+            continue
+        one, all_ = (float(np.mean([side[seed] for seed in seeds])) for side in (short, whole))
+        sentences.append(
+            f"{method} has {100 * one:.2f} % test error after the epochs of one cycle and "
+            f"{100 * all_:.2f} % after all: {'within' if one <= NEAR * all_ else 'more than'} "
+            f"{NEAR:g} times as much."
+        )
+    return sentences
+
+
+def _unknown(setting: Record) -> str:
+    length = setting["epochs"] / setting["cycles"]
+    return (
+        f"The gate: a cycle has {length:g} epochs. The training errors at the ends of the cycles "
+        "are not in these records."
+    )
+
+
+def _word(passes: bool) -> str:
+    return "yes" if passes else "no"

@@ -1,0 +1,122 @@
+"""The page of sentences that no table of the paper tests: when noise begins, and large steps."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paper.experiments.deep_stages import NOISE, TENTH
+from paper.pages.deep_base import NAMES, make_page, scores_by
+from paper.report.compare import Scores, all_lower, gap, is_clear, shown
+from paper.report.page import Claim, Grid, Page, Part, Results
+
+WORDS = {
+    "late": "in the last part only",
+    "rising": "rising along each cycle",
+    "always": "from the first step",
+}
+
+Record = Mapping[str, Any]
+
+
+def page(results: Results) -> Page:
+    """Claims and a table of each data set."""
+    temperatures = results["config"]["temperatures"]
+
+    def section(setting: Record, records: Sequence[Record]) -> tuple[list[Claim], list[Part]]:
+        scores = scores_by(records, "chain", _label)
+        if not scores:
+            return [], []
+        claims = [
+            *_noise(setting["source"], scores, temperatures),
+            *_super_convergence(setting, records, scores),
+        ]
+        return claims, [_table(setting["source"], scores)]
+
+    return make_page(
+        results,
+        "when noise begins, and large steps",
+        "Sentences of the paper that none of its tables tests.",
+        section,
+        label=_label,
+        search=False,  # it is on the page of table 1
+    )
+
+
+def _label(record: Record) -> str:
+    if record["method"] == "SGD":
+        return f"SGD, step size {record['lr']:g}, {record['epochs']:g} epochs"
+    return _noisy(record["method"], record["temperature"], record["noise"])
+
+
+def _noisy(method: str, temperature: str, noise: str) -> str:
+    return f"{method} at {temperature}, noise {WORDS[noise]}"
+
+
+def _noise(source: str, scores: Scores, temperatures: Sequence[str]) -> list[Claim]:
+    on = f"On {NAMES[source]}"
+    early = [
+        (_noisy(method, temperature, "late"), _noisy(method, temperature, "always"))
+        for temperature in temperatures
+        for method in NOISE
+    ]
+    rising = [
+        (_noisy("cSGLD", temperature, "rising"), _noisy("cSGLD", temperature, "late"))
+        for temperature in temperatures
+    ]
+    return [
+        all_lower(
+            f"{on}, noise from the first step hurts: late noise has the lower NLL",
+            "said, with no number",
+            scores,
+            "nll",
+            early,
+        ),
+        all_lower(
+            f"{on}, a temperature that rises along each cycle has a lower NLL than one that jumps "
+            "(the paper only says that it may)",
+            "not compared",
+            scores,
+            "nll",
+            rising,
+        ),
+    ]
+
+
+def _super_convergence(setting: Record, records: Sequence[Record], scores: Scores) -> list[Claim]:
+    lrs = sorted({record["lr"] for record in records if record["method"] == "SGD"
+                  and record["part"] == "chain"})  # fmt: skip
+    if not lrs:
+        return []
+    epochs = setting["epochs"]
+    quick = f"SGD, step size {lrs[-1]:g}, {TENTH * epochs:g} epochs"
+    slow = f"SGD, step size {lrs[0]:g}, {epochs:g} epochs"
+    difference = gap(scores, "error", quick, slow)
+    return [
+        Claim(
+            f"On {NAMES[setting['source']]}, large steps that fall train up to ten times as fast: "
+            "SGD with the searched step size and a tenth of the epochs has no higher error than "
+            "with a tenth of the step size and all epochs",
+            "up to an order of magnitude",
+            f"{quick}: {shown(scores, quick, 'error')} %; {slow}: {shown(scores, slow, 'error')} "
+            f"%; 1 comparison, contradicted where the first is clearly above",
+            holds=None
+            if difference[1] == float("inf")
+            else not is_clear((-difference[0], difference[1])),
+        )
+    ]
+
+
+def _table(source: str, scores: Scores) -> Grid:
+    return Grid(
+        title=f"{NAMES[source]}: noise and step sizes",
+        header=["chain", "seeds", "error, %", "NLL", "ECE", "error of single draws, %"],
+        rows=[
+            [
+                label,
+                str(len(scores[label])),
+                *(shown(scores, label, score) for score in ("error", "nll", "ece")),
+                shown(scores, label, "single_error"),
+            ]
+            for label in scores
+        ],
+        note="Mean ± standard error over seeds.",
+    )

@@ -1,0 +1,150 @@
+"""Networks whose cycles fit the training data: the choice of step sizes, small runs, and pages."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paper.experiments import find_experiments, reproduce
+from paper.experiments.deep_runs import last_of_each_cycle, load, load_outside, sample
+from paper.experiments.deep_settings import MNIST, SMOKE_MNIST
+from paper.experiments.methods import BY_NAME
+from paper.experiments.mnist import MnistTable
+from paper.pages import make_page
+from paper.report.page import Grid
+from paper.tests.data.archives import write_mnist
+
+TABLE = MnistTable()
+CONFIG = TABLE.presets["smoke"]
+NAMES = tuple(name for name in find_experiments() if name.partition("-")[0] == "mnist")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_mnist(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small_runs(data, tmp_path_factory):
+    """All experiments on MNIST in one folder, where they share their draws."""
+    out = tmp_path_factory.mktemp("out")
+    return {
+        name: reproduce(find_experiments()[name], "smoke", out, data=data) for name in sorted(NAMES)
+    }
+
+
+def test_the_parts_of_the_data_do_not_overlap(data):
+    source = load(SMOKE_MNIST, data)
+    assert [len(part) for part in (source.train, source.later, source.test)] == [60, 20, 50]
+    everything = load(replace(SMOKE_MNIST, train=80), data).train.pixels
+    assert everything[:60].equal(source.train.pixels)
+    assert everything[60:].equal(source.later.pixels)
+    assert len(load_outside(source, data, 30)) == 30
+    numbers = source.standard(source.train.pixels)
+    assert numbers.mean().item() == pytest.approx(0, abs=1e-5)
+    assert numbers.std().item() == pytest.approx(1, abs=1e-3)
+
+
+def searched(method, lr, nll, train_error):
+    return {
+        "setting": "mnist", "method": method, "lr": lr, "validation_nll": nll,
+        "train_error": train_error,
+    }  # fmt: skip
+
+
+def test_step_sizes_that_fit_the_training_data_come_first():
+    fits, fits_better, too_small = 0.1, 0.2, 0.4
+    found = {
+        key: searched(
+            job["run"].method,
+            job["run"].lr,
+            {fits: 0.3, fits_better: 0.25, too_small: 0.2, 0.05: 0.5}[job["run"].lr],
+            train_error=0.01 if job["run"].lr == too_small else 0.001,
+        )
+        for key, job in TABLE.jobs(TABLE.presets["laptop"], {}).items()
+    }
+    jobs = TABLE.jobs(TABLE.presets["laptop"], found)
+    chosen = {job["run"].method: job["run"].lr for key, job in jobs.items() if "seed 0" in key}
+    assert set(chosen) == set(BY_NAME)
+    assert chosen["SGD"] == fits_better
+    for snapshot, sampler in (("Snapshot-SGD", "cSGLD"), ("Snapshot-SGDM", "cSGHMC")):
+        assert chosen[snapshot] == chosen[sampler]
+    assert not any("Snapshot" in key for key in found)  # which share the sampler's search
+
+
+def test_a_search_is_a_cycle_for_cyclical_methods_and_everything_for_others():
+    epochs = {method: {run.epochs for run in MNIST.searches(method)} for method in BY_NAME}
+    for method in ("SGD", "SGDM", "SGLD", "SGHMC"):
+        assert epochs[method] == {200}
+    for method in ("cSGLD", "cSGHMC"):
+        assert epochs[method] == {50}
+
+
+def test_when_noise_begins():
+    run = MNIST.run("cSGLD", 0.1, 0, temperature="1")
+    scales = {
+        noise: replace(run, noise=noise).schedule(10).table()["temperature_scale"]
+        for noise in ("late", "rising", "always")
+    }
+    cycle = 500
+    assert (scales["late"][:cycle] == np.repeat([0, 1], [400, 100])).all()
+    assert (scales["always"] == 1).all()
+    assert (np.diff(scales["rising"][:cycle]) >= 0).all()
+    assert scales["rising"][0] == 0
+    assert scales["rising"][cycle - 1] == pytest.approx(1, abs=0.01)
+    old = MNIST.run("SGLD", 0.1, 0, noise="always").schedule(10).table()
+    assert (old["temperature_scale"] == 1).all()
+
+
+def test_a_decay_that_counts_iterations():
+    table = MNIST.run("SGLD", 0.1, 0, decay_in="steps").schedule(10).table()
+    tail = 0.1 * np.arange(1, 501) ** -0.5005
+    assert table["lr_scale"][1500:] == pytest.approx(tail)
+    assert table["collect"].sum() == MNIST.draws
+
+
+def test_the_last_draw_of_each_cycle():
+    assert last_of_each_cycle([5.0, 4.0, 3.0, 2.0], [0, 0, 1, 1]) == [4.0, 2.0]
+
+
+def test_records_hold_sizes_and_the_fit_of_each_draw(small_runs, data):
+    records = small_runs["mnist"].records
+    record = records["mnist, cSGHMC, seed 1"]
+    assert record["train"]["size"] == 60
+    assert record["scores"]["tested"] == 50
+    assert record["validation"]["tested"] == 20
+    assert record["train"]["cycles"] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len(record["train"]["errors"]) == len(record["train"]["nlls"]) == 8
+    source, run = load(SMOKE_MNIST, data), SMOKE_MNIST.run("cSGHMC", record["lr"], 1)
+    model = SMOKE_MNIST.network.make(10)
+    model.load_state_dict(sample(run, SMOKE_MNIST.network, source, None)[-1].tensors())
+    wrong = model(source.standard(source.train.pixels)).argmax(1) != source.train.labels
+    assert record["train"]["errors"][-1] == pytest.approx(wrong.float().mean().item(), abs=1e-5)
+
+
+def test_entropy_on_letters_is_higher_where_it_should_be(small_runs):
+    records = small_runs["mnist-uncertainty"].records
+    for record in records.values():
+        if record["part"] == "chain":
+            outside = record["outside"]
+            assert 0 <= outside["auroc"] <= 1
+            assert outside["below"] == sorted(outside["below"])
+            assert len(outside["cdf"]) == 101
+    same = "mnist, cSGLD, seed 0"
+    assert records[same]["scores"] == small_runs["mnist"].records[same]["scores"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_there_is_a_page_of_each(small_runs, name):
+    page = make_page(vars(small_runs[name]))
+    assert page.claims
+    assert page.title.startswith("MNIST, cycles that converge: ")
+    grids = [part for part in page.parts if isinstance(part, Grid)]
+    assert any(grid.title.startswith("The gate") for grid in grids)
+    for grid in grids:
+        assert grid.rows
+        assert all(len(row) == len(grid.header) for row in grid.rows)
+    [words] = [part for part in page.parts if isinstance(part, str) and "training and" in part]
+    assert "60 training and 50 test images" in words
