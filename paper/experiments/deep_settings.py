@@ -160,6 +160,9 @@ def _smoke(source: str, seeds: int) -> Setting:
 PAPER = {"cifar10": _paper("cifar10", 0.8), "cifar100": _paper("cifar100", 0.94)}
 LAPTOPS = {"cifar10": _laptop("cifar10", 0.8, 3), "cifar100": _laptop("cifar100", 0.94, 1)}
 SMOKE = {"cifar10": _smoke("cifar10", 2), "cifar100": _smoke("cifar100", 1)}
+SMOKE_CONVERGED = replace(
+    SMOKE["cifar10"], augment=False, shared_lr=True, held_out=0, validation=10, seeds=1
+)
 
 MNIST = Setting(
     "mnist",
@@ -174,6 +177,23 @@ MNIST = Setting(
     validation=5000,
     train=5000,
 )
+# The stem halves the image: a quarter of the work, so that eight methods of three seeds can be run.
+HALVED = ResidualNetwork("resnet8", width=16, batch=64, stem_stride=2)
+CONVERGED = {
+    "cifar10": Setting(
+        "cifar10",
+        HALVED,
+        epochs=80,
+        augment=False,
+        searched=(0.25, 0.5, 1.0),
+        searched_sgdm=(0.05, 0.1, 0.2),
+        search_epochs=20,
+        validation=5000,
+        train=5000,
+    ),
+}
+CONVERGED["cifar100"] = replace(CONVERGED["cifar10"], source="cifar100", exploration=0.94)
+AUGMENTED = replace(CONVERGED["cifar10"], label="cifar10, augmented", augment=True, seeds=1)
 SMOKE_MNIST = replace(
     MNIST,
     network=Perceptron((784, 20, 10), batch=10),

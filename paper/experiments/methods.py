@@ -205,10 +205,14 @@ RESNETS = ("resnet8", "resnet18", "resnet20", "resnet50", "tiny")
 
 @dataclass(frozen=True)
 class ResidualNetwork(Network):
-    """A ResNet; `tiny` has the parts of ResNet-50. SGDM has a momentum of its own."""
+    """A ResNet; `tiny` has the parts of ResNet-50. SGDM has a momentum of its own.
+
+    `stem_stride` is that of resnet8.
+    """
 
     kind: str
     width: int
+    stem_stride: int = field(default=1, kw_only=True)
     momentum: float = field(default=0.1, kw_only=True)
     sgdm_momentum: float = field(default=0.9, kw_only=True)
 
@@ -224,8 +228,10 @@ class ResidualNetwork(Network):
             model = ResNet(Bottleneck, (1, 1), width=self.width, classes=classes, large_images=True)
         elif self.kind in ("resnet18", "resnet50"):  # whose width is the paper's
             model = {"resnet18": resnet18, "resnet50": resnet50}[self.kind](classes)
+        elif self.kind == "resnet20":
+            model = resnet20(classes, self.width)
         else:
-            model = {"resnet8": resnet8, "resnet20": resnet20}[self.kind](classes, self.width)
+            model = resnet8(classes, self.width, self.stem_stride)
         return model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
 
     def momentum_of(self, method: str) -> float:

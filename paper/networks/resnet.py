@@ -56,6 +56,7 @@ class ResNet(nn.Module):
         width: channels of the first stage; each stage doubles them.
         classes: number of classes.
         large_images: begin as for ImageNet, with a stem that quarters the image.
+        stem_stride: of the stem for small images; 2 halves the image, for a quarter of the work.
     """
 
     def __init__(
@@ -66,12 +67,13 @@ class ResNet(nn.Module):
         width: int,
         classes: int,
         large_images: bool = False,
+        stem_stride: int = 1,
     ) -> None:
         super().__init__()
         if large_images:
             stem = [*_convolution(3, width, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1)]
         else:
-            stem = [*_convolution(3, width, 3), nn.ReLU()]
+            stem = [*_convolution(3, width, 3, stem_stride), nn.ReLU()]
         self.stem = nn.Sequential(*stem)
         stages, channels = [], width
         for number, count in enumerate(blocks):
@@ -88,9 +90,9 @@ class ResNet(nn.Module):
         return self.classifier(self.stages(self.stem(images)).mean((2, 3)))
 
 
-def resnet8(classes: int = 10, width: int = 16) -> ResNet:
+def resnet8(classes: int = 10, width: int = 16, stem_stride: int = 1) -> ResNet:
     """For 32x32 images on a CPU: 78 thousand weights at width 16."""
-    return ResNet(BasicBlock, (1, 1, 1), width=width, classes=classes)
+    return ResNet(BasicBlock, (1, 1, 1), width=width, classes=classes, stem_stride=stem_stride)
 
 
 def resnet20(classes: int = 10, width: int = 16) -> ResNet:

@@ -8,7 +8,12 @@ from paper.pages.deep_gate import gate
 from paper.report.compare import RULE, Scores
 from paper.report.page import Claim, Grid, Page, Part, Results, losses_by_lr
 
-NAMES = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+NAMES = {
+    "mnist": "MNIST",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "cifar10, augmented": "CIFAR-10, augmented",
+}
 REGIMES = {
     "mnist": "MNIST, cycles that converge",
     "cifar-converged": "CIFAR, cycles that converge",
@@ -45,7 +50,7 @@ def make_page(
         claims += found
         parts += [describe(setting, records), *gate(setting, records, label), *shown]
         if search:
-            parts += search_table(setting["source"], records)
+            parts += search_table(name, records)
     return Page(f"{_regime(results)}: {title}", summary, claims, [*parts, rule])
 
 
@@ -85,14 +90,15 @@ def describe(setting: Setting, records: Sequence[Record]) -> str:
         kind = f"perceptron {'-'.join(map(str, network['sizes']))}"
         momentum = f"Momentum {network['momentum']:g} where there is any."
     else:
-        kind = f"{network['kind']} of width {network['width']}"
+        halved = " with a stem that halves the image" if network.get("stem_stride") == 2 else ""
+        kind = f"{network['kind']} of width {network['width']}{halved}"
         momentum = (
             f"Momentum {network['momentum']:g} (the paper's eta = 0.9) in cSGHMC, SGHMC and "
             f"Snapshot-SGDM, {network['sgdm_momentum']:g} in SGDM."
         )
     images = "crops and mirrored images" if setting.get("augment", True) else "no augmentation"
     return (
-        f"{NAMES[setting['source']]}: {_sizes(setting, records)}, {kind}, batch "
+        f"{NAMES[name_of(setting)]}: {_sizes(setting, records)}, {kind}, batch "
         f"{network['batch']}, weight decay {network['weight_decay']:g}, {setting['epochs']} epochs "
         f"for every method, {setting['cycles']} cycles, exploration {setting['exploration']:g}, "
         f"{images}. {momentum} SGD and SGDM: one cosine to 0. SGLD and SGHMC: along a cosine to a "
@@ -120,10 +126,14 @@ def _step_sizes(setting: Setting) -> str:
         return "Step sizes are the paper's; those of SGD and SGDM, which it lacks, are 0.1."
     shared = "Snapshot shares that of its cyclical sampler. " if setting.get("shared_lr") else ""
     if setting.get("validation"):
+        length = (
+            "of one cycle for the cyclical methods, and of all epochs for the others"
+            if setting["search_epochs"] is None
+            else f"of {setting['search_epochs']} epochs"
+        )
         return (
             f"Step sizes: of those that fit the training data, the lowest NLL on the next "
-            f"{setting['validation']:,} images, of runs of one cycle for the cyclical methods, "
-            f"and of all epochs for the others. {shared}"
+            f"{setting['validation']:,} images, of runs {length}. {shared}"
         ).strip()
     return (
         f"Step sizes: the lowest NLL on {setting['held_out']:,} held-out training images, of runs "
@@ -135,7 +145,7 @@ def search_table(source: str, records: Sequence[Mapping[str, Any]]) -> list[Grid
     """What the search for step sizes found, if there was one."""
     losses: dict[str, dict[float, float | None]] = defaultdict(dict)
     for record in records:
-        if record["part"] == "search" and record["source"] == source:
+        if record["part"] == "search":
             losses[record["method"]][record["lr"]] = record["validation_nll"]
     if not losses:
         return []

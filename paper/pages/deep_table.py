@@ -8,7 +8,7 @@ import numpy as np
 
 from paper.experiments.deep_table import LITERAL, MORE, SAME
 from paper.experiments.methods import BY_NAME, FAMILIES, ONE_OVER_N
-from paper.pages.deep_base import NAMES, make_page
+from paper.pages.deep_base import NAMES, make_page, name_of
 from paper.report.compare import Scores, all_lower, gap, shown
 from paper.report.page import (
     COLOURS,
@@ -76,7 +76,7 @@ def _label(record: Mapping[str, Any]) -> str:
 def _section(
     setting: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Claim], list[Part]]:
-    source = setting["source"]
+    source = name_of(setting)
     scores, options = _rows(records)
     if not scores:
         return [], []
@@ -153,9 +153,10 @@ def _paper(source: str, score: str, methods: Sequence[str]) -> str:
     """The paper's errors of these methods, if it has any on these data."""
     if score != "error":
         return "no number"
-    if source not in PAPER:
+    known = PAPER.get(source.split(",", maxsplit=1)[0])
+    if known is None:
         return "on CIFAR only"
-    return ", ".join(f"{method} {PAPER[source][method]}" for method in methods)
+    return ", ".join(f"{method} {known[method]}" for method in methods)
 
 
 def _likelihoods(source: str, records: Sequence[Mapping[str, Any]]) -> list[Claim]:
@@ -219,7 +220,7 @@ def _table(
                 str(setting["epochs"] * (setting["cycles"] if label == MORE else 1)),
                 str(found[0]["draws"]),
                 str(len(found)),
-                PAPER.get(source, {}).get(label, "-"),
+                PAPER.get(source.split(",", maxsplit=1)[0], {}).get(label, "-"),
                 *(shown(scores, label, score) for score in ("error", "nll", "ece")),
                 shown(scores, label, "single_error"),
             ]
@@ -283,7 +284,7 @@ def _picture(source: str, scores: Scores) -> Picture:
         axes.set_yticks(range(len(labels)), labels)
     panels[0].invert_yaxis()
     return Picture(
-        f"{source}-methods",
+        f"{source.replace(', ', '-')}-methods",
         figure,
         f"{NAMES[source]}: error and NLL, mean and standard error over seeds; cyclical sampling "
         "as discs. Further left is better.",
