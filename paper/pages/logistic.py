@@ -1,6 +1,6 @@
 """The page of Bayesian logistic regression."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,15 @@ from paper.pages.logistic_figures import (
     moments_picture,
     sizes_picture,
 )
-from paper.report.compare import is_clear
-from paper.report.page import Claim, Grid, Page, Picture, Results, mean_and_error, standard_error
+from paper.report.compare import outcome, tally, verdict
+from paper.report.page import Claim, Grid, Page, Picture, Results, mean_and_error
+from paper.report.paired import PAIRED_RULE, above, agreement, paired
 
 PAIRS = (("cSGLD", "SGLD"), ("cSGHMC", "SGHMC"))
 REACHED = 0.9
 """Share of the paper's figure that counts as reaching it."""
-ALIKE = 1.1
-"""Ratio of means up to which two are called alike, if they do not differ clearly."""
-ONE_SEED = "; not judged, as one seed has no error"
+ALIKE = 0.1
+"""Share of the larger mean by which two that are called alike may differ, if not clearly."""
 
 
 def page(results: Results) -> Page:
@@ -64,32 +64,40 @@ def page(results: Results) -> Page:
     )
 
 
+def _claim(text: str, paper: str, ours: str, outcomes: Sequence[bool | None]) -> Claim:
+    return Claim(text, paper, f"{tally(outcomes)}: {ours}", verdict(outcomes))
+
+
 def _more_draws(rows: Rows, dataset: str, batches: Sequence[int | None]) -> Claim:
+    """Of the pairs where the paper has more; on other data, of all."""
     found = PAPER.get(dataset)
+    pairs = [pair for pair in PAIRS if not found or found[pair[0]] > found[pair[1]]]
     ours = [
         f"{batch_name(batch)}: "
         + ", ".join(
             f"{one} {_size(rows[dataset, one, batch])} against {_size(rows[dataset, other, batch])}"
-            for one, other in PAIRS
+            for one, other in pairs
         )
         for batch in batches
     ]
-    holds = _all(
-        _above(
-            rows[dataset, one, batch]["ess_truncated"],
-            rows[dataset, other, batch]["ess_truncated"],
-        )
-        for one, other in PAIRS
+    sizes = {
+        (method, batch): rows[dataset, method, batch]["ess_truncated"]
+        for pair in pairs
+        for method in pair
         for batch in batches
-    )
-    return Claim(
+    }
+    return _claim(
         f"{dataset.capitalize()}: cyclical step sizes give more effective draws than decreasing "
         "ones",
-        paper=", ".join(f"{one} {found[one]} against {found[other]}" for one, other in PAIRS)
+        ", ".join(f"{one} {found[one]} against {found[other]}" for one, other in pairs)
         if found
         else "not among its data",
-        ours="; ".join(ours) + (ONE_SEED if holds is None else ""),
-        holds=holds,
+        "; ".join(ours),
+        [
+            outcome(paired(sizes[other, batch], sizes[one, batch]))
+            for one, other in pairs
+            for batch in batches
+        ],
     )
 
 
@@ -101,17 +109,20 @@ def _on_heart(rows: Rows, batches: Sequence[int | None]) -> list[Claim]:
     }
     if not pairs:
         return []
-    holds = _all(_alike(*(record["ess_truncated"] for record in pair)) for pair in pairs.values())
+    outcomes = []
+    for pair in pairs.values():
+        sizes = [record["ess_truncated"] for record in pair]
+        larger = max(float(np.mean(each)) for each in sizes)
+        outcomes.append(agreement(paired(*sizes), ALIKE * larger))
     return [
-        Claim(
+        _claim(
             "On Heart, whose posterior is simple, SGHMC does as well as cSGHMC",
-            paper="5000 and 5000",
-            ours="; ".join(
+            "5000 and 5000",
+            "; ".join(
                 f"{batch_name(batch)}: {_size(pair[0])} and {_size(pair[1])}"
                 for batch, pair in pairs.items()
-            )
-            + (ONE_SEED if holds is None else ""),
-            holds=holds,
+            ),
+            outcomes,
         )
     ]
 
@@ -127,28 +138,26 @@ def _absolute(rows: Rows) -> list[Claim]:
     truncated = [float(np.mean(record["ess_truncated"])) / paper for record, paper in found]
     # By this formula a size can be negative, or above the number of draws: such a one is none.
     sizes = [
-        [size for size in record["ess_untruncated"] if 0 < size <= record["draws"]]
-        for record, _ in found
+        [size / paper for size in record["ess_untruncated"] if 0 < size <= record["draws"]]
+        for record, paper in found
     ]
-    untruncated = [
-        float(np.mean(kept)) / paper for kept, (_, paper) in zip(sizes, found, strict=True) if kept
-    ]
+    untruncated = [float(np.mean(kept)) for kept in sizes if kept]
     runs = sum(len(record["ess_untruncated"]) for record, _ in found)
-    reached = all(share >= REACHED for share in untruncated)
     by_formula = (
         f"{min(untruncated):.1%} to {max(untruncated):.1%} of these" if untruncated else "nothing"
     )
     figures = [figure for each in PAPER.values() for figure in each.values()]
     return [
-        Claim(
-            "The figures of the paper's table, from the settings that it states",
-            paper=f"{min(figures)} to {max(figures)}",
-            ours=f"by the paper's formula {by_formula}, truncated {min(truncated):.1%} to "
+        _claim(
+            "The figures of the paper's table, from the settings that it states (at least "
+            f"{REACHED:.0%} of each)",
+            f"{min(figures)} to {max(figures)}",
+            f"by the paper's formula {by_formula}, truncated {min(truncated):.1%} to "
             f"{max(truncated):.1%}; of {runs} runs, the formula gives a size below 0 or above the "
             f"number of draws in {runs - sum(map(len, sizes))}, which means nothing and is left "
             "out",
             # A row of which nothing is left neither reaches the paper's figure nor misses it.
-            holds=None if reached and not all(sizes) else reached,
+            [outcome(above(kept, REACHED)) if kept else None for kept in sizes],
         )
     ]
 
@@ -161,14 +170,13 @@ def _accuracy(rows: Rows, config: Mapping[str, Any]) -> Claim:
         for one, other in PAIRS
     ]
     cyclical, decreasing = ([float(np.mean(case[side])) for case in cases] for side in (0, 1))
-    holds = _all(_above(other, one) for one, other in cases)
-    return Claim(
+    return _claim(
         "Cycles put together approximate the posterior more accurately",
-        paper="said, with no figure",
-        ours=f"error of the posterior mean, in posterior sds: {min(cyclical):.2f} to "
+        "said, with no figure",
+        f"error of the posterior mean, in posterior sds: {min(cyclical):.2f} to "
         f"{max(cyclical):.2f} with cyclical steps, {min(decreasing):.2f} to "
-        f"{max(decreasing):.2f} with decreasing ones{ONE_SEED if holds is None else ''}",
-        holds=holds,
+        f"{max(decreasing):.2f} with decreasing ones",
+        [outcome(paired(one, other)) for one, other in cases],
     )
 
 
@@ -187,9 +195,8 @@ def _settings(config: Mapping[str, Any], rows: Rows) -> str:
         f"{config['seeds']} independent seeds, the same for all rows; effective sample sizes are "
         "medians over the coordinates. “Truncated” sums the paper's formula up to the first lag "
         "with an autocorrelation below 0.05, the rule of Hoffman and Gelman, whom the paper "
-        "follows. In the claims a difference is one of more than two standard errors, two are "
-        f"alike where there is none and the means are within {ALIKE - 1:.0%}, and sizes are "
-        "truncated."
+        f"follows; the claims have these sizes. {PAIRED_RULE} Two are alike where they do not "
+        f"differ so, and their means differ by at most {ALIKE:.0%}."
     )
 
 
@@ -366,29 +373,3 @@ def _references(references: Mapping[str, Record]) -> Grid:
 
 def _size(record: Record, kind: str = "ess_truncated") -> str:
     return mean_and_error(record[kind], 0 if np.mean(record[kind]) >= 100 else 1)
-
-
-def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    """Whether all hold; None if one cannot be judged."""
-    found = list(verdicts)
-    return None if None in found else all(found)
-
-
-def _alike(values: Sequence[float], others: Sequence[float]) -> bool | None:
-    """Whether neither mean is above the other, and they are near."""
-    verdicts = _above(values, others), _above(others, values)
-    if None in verdicts:
-        return None
-    low, high = sorted(float(np.mean(each)) for each in (values, others))
-    return not any(verdicts) and high <= ALIKE * low
-
-
-def _above(values: Sequence[float], others: Sequence[float]) -> bool | None:
-    """Whether the one mean is above the other by more than two standard errors of both.
-
-    None if there is one value, whose error is not known.
-    """
-    if len(values) < 2 or len(others) < 2:
-        return None
-    error = np.hypot(standard_error(values), standard_error(others))
-    return is_clear((float(np.mean(values) - np.mean(others)), float(error)))
