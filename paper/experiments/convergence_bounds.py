@@ -22,7 +22,8 @@ class Curvature:
 def theorem_two(steps: int, alpha0: float, start: float, noise: float = 0.0) -> float:
     """Theorem 2 for N(0, 1), all chains starting at `start`; `noise` is its sigma.
 
-    The constants are those that the proof names. With U = theta^2 / 2: L_U = m_U = 1, B = 0 and b
+    The 6 under the root is the theorem's; its proof has 12, which makes the bound larger. The other
+    constants are those that the proof names. With U = theta^2 / 2: L_U = m_U = 1, B = 0 and b
     may be as small as one likes, kappa_0 = start^2; along the diffusion W2 to the target falls as
     exp(-t), so that C_3 is the distance at the start, and C_4 = 1.
     """
@@ -41,9 +42,10 @@ def strongly_convex(
 ) -> Array:
     """The appendix's bound after `steps` steps of a run that has these `step_sizes`.
 
-    The last term of the paper's bound has delta, the bound on the *bias* of the gradient, which
-    is 0 for a fair minibatch: that is `noise` = 0. Dalalyan and Karagulyan's theorem, from which
-    it is taken, has the standard deviation of the gradient there.
+    Two terms of the paper's bound have delta, the bound on the *bias* of the gradient. Minibatches
+    have none, so that delta = 0 and the bound as stated is that of `noise` = 0. Dalalyan and
+    Karagulyan's theorem, from which it is taken, has the standard deviation of the gradient in the
+    last term: that is `noise`.
     """
     least, most = step_sizes.min(), step_sizes.max()
     stable = curvature.convexity * least + curvature.smoothness * most <= 2

@@ -77,10 +77,13 @@ def test_a_rate_is_refuted_by_a_ratio_that_goes_on_growing(changed):
     assert f"{(ratios[1] / ratios[0]) ** 0.5:.2f} times a decade" in found.ours
 
 
-def test_a_rate_is_not_judged_on_a_short_range_of_steps(results):
-    found = claim(results, "MSE", "weighted")
+def test_a_rate_is_not_judged_on_a_short_range_of_steps(changed):
+    found = claim(changed, "MSE", "weighted")
     assert found.holds is None
     assert "too short a range of K" in found.ours
+    steps = [100, 1_000, 10_000, 100_000, 1_000_000]
+    with_mse(changed, FAMILIES[0], steps, lambda a, k: (a * k) ** (-2 / 3))
+    assert claim(changed, "MSE", "weighted").holds is False  # one way to let K grow is enough
 
 
 def test_nearer_is_judged_by_the_steps_of_the_appendix(changed):
@@ -136,6 +139,30 @@ def test_convergence_is_of_the_ends_of_cycles(changed):
     assert claim(changed, "At the end of a cycle").holds is False
 
 
+def test_nearer_at_some_numbers_of_steps_alone_is_undecided(changed):
+    for count, end in ((400, 0.2), (800, 0.05)):
+        record = copy.deepcopy(changed["records"]["distance, K=400, alpha0=0.05"])
+        for name, row in record["methods"].items():
+            row["end"] = 0.1 if name == "cyclical" else end
+        changed["records"][f"distance, K={count}, alpha0=0.05"] = record
+    found = claim(changed, "Gaussian", "equal sum")
+    assert found.holds is None
+    assert found.ours.startswith("1 of 2 comparisons hold, 1 contradicted: k^-1: nearer in 1 of 2")
+
+
+def test_wells_are_compared_seed_by_seed(changed):
+    for seed in range(2):
+        for name, w2 in (("cyclical", 0.1), ("k^-1, equal sum", 0.11)):
+            changed["records"][f"double well, {name}, seed {seed}"]["w2"][-1] = w2 + seed
+    assert claim(changed, "Double well", "equal sum").holds is True
+
+
+def test_the_page_says_which_bound_of_theorem_two_is_tried_and_on_what(results):
+    found = claim(results, "Theorem 2 bounds")
+    assert "convex" in found.text
+    assert "6 + C₂Kα₀/2 in the theorem, 12 + C₂Kα₀/2 in its proof" in found.paper
+
+
 def test_an_overflow_is_said_and_not_counted(changed):
     whole = changed["records"]["distance, K=400, alpha0=0.05"]
     other = copy.deepcopy(whole)
@@ -166,6 +193,11 @@ def test_wells_differ_by_more_than_their_errors(changed):
     for seed in range(2):
         record = changed["records"][f"double well, k^-1, equal sum, seed {seed}"]
         record["w2"][-1] = 0.1 + 0.2 * seed  # a mean of 0.2, and an error as large as the gap
+    found = claim(changed, "Double well", "equal sum")
+    assert found.holds is None
+    assert found.ours.startswith("0 of 1 comparisons hold, 1 undecided: W₂ cSGLD")
+    for seed in range(2):
+        changed["records"][f"double well, k^-1, equal sum, seed {seed}"]["w2"][-1] = 0.05
     assert claim(changed, "Double well", "equal sum").holds is False
 
 
