@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from paper.experiments.methods import BY_NAME, COLD, FAMILIES, ONE_OVER_N
-from paper.report.compare import ERRORS_APART, difference, is_clear
+from paper.report.compare import difference, is_clear, outcome, tally, verdict
 from paper.report.page import (
     COLOURS,
     Claim,
@@ -20,6 +20,7 @@ from paper.report.page import (
     mean_and_error,
     new_figure,
 )
+from paper.report.paired import PAIRED_RULE
 
 METHODS = tuple(BY_NAME)
 CYCLICAL = tuple(family[3] for family in FAMILIES)
@@ -119,16 +120,17 @@ def _claim(
     gaps = {pair: difference(values[pair[0]], values[pair[1]]) for pair in pairs}
     if not all(np.isfinite(error) for _, error in gaps.values()):
         return Claim(text, paper, "cannot be judged with fewer than two seeds", None)
-    failed = {pair: gap for pair, gap in gaps.items() if not is_clear(gap)}
+    outcomes = [outcome(gap) for gap in gaps.values()]
     numbers = ", ".join(
         f"{method} {mean_and_error(list(values[method].values()), 3)}"
         for method in dict.fromkeys(method for pair in pairs for method in pair)
     )
-    but = "; ".join(
-        f"{first} is not below {second}: it is {-gap:+.4f} ± {error:.4f} away"
-        for (first, second), (gap, error) in failed.items()
-    )
-    held = f"{len(gaps) - len(failed)} of {len(gaps)} comparisons hold ({numbers})"
+    others = [
+        f"{'undecided' if found is None else 'contradicted'}: {first} is {abs(gap):.4f} ± "
+        f"{error:.4f} {'below' if gap > 0 else 'above'} {second}"
+        for ((first, second), (gap, error)), found in zip(gaps.items(), outcomes, strict=True)
+        if not found
+    ]
     better = [pair for pair in pairs if is_clear(difference(*(losses[name] for name in pair)))]
     worse = [pair for pair in pairs if is_clear(difference(*(losses[name] for name in pair[::-1])))]
     named = " and ".join(dict.fromkeys(first for first, _ in pairs))
@@ -136,7 +138,8 @@ def _claim(
         f"the test NLL of {named} is better in {len(better)} and worse in {len(worse)} of the "
         f"{len(pairs)}"
     )
-    return Claim(text, paper, "; ".join(filter(None, [held, but, nll])), holds=not failed)
+    ours = "; ".join([f"{tally(outcomes)} ({numbers})", *others, nll])
+    return Claim(text, paper, ours, verdict(outcomes))
 
 
 def _less_trained(rows: Rows, part: str) -> list[str]:
@@ -319,9 +322,9 @@ def _settings(config: Mapping[str, Any]) -> str:
         "would add up to half an epoch at the full step size. SGD and SGDM: constant step size, "
         "the last weights. Step sizes are chosen by the NLL of the averaged prediction on training "
         f"data held out from a search of {config['search_plan']['epochs']} epochs; no choice sees "
-        "the test data or the other classes. A claim holds where the difference, seed by seed, is "
-        f"more than {ERRORS_APART:g} standard errors, and an NLL is better or worse by the same: "
-        "with three seeds, two methods that are alike differ so much in 18 of 100 comparisons."
+        f"the test data or the other classes. {PAIRED_RULE} With three seeds, two methods that are "
+        "alike differ so much in 18 of 100 comparisons. An NLL is called better or worse by the "
+        "same rule."
     )
 
 
