@@ -72,8 +72,9 @@ def page(results: Results) -> Page:
         parts=[
             f"Network {network['kind']}, images of {config['size']} pixels, {config['epochs']} "
             f"epochs for every method, {config['cycles']} cycles, batch {network['batch']} in each "
-            "process. Step sizes and schedules are those of CIFAR, which the paper does not give "
-            "for ImageNet.",
+            "process. The paper states the network, the epochs, the cycles and the draws of a "
+            "cycle. It gives no step size, β, weight decay, batch or schedule for ImageNet: those "
+            "of CIFAR are used, and temperature 1/N.",
             table,
             RULE,
         ],

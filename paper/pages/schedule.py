@@ -1,4 +1,4 @@
-"""The page of the schedules."""
+"""The page of the schedules: arithmetic without chance, so that every claim is decided."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
