@@ -70,10 +70,45 @@ def test_the_ends_are_the_draws():
         assert path.error[number] == pytest.approx(error_of(logits, LABELS))
 
 
-def test_batch_normalisation_needs_data_to_refresh_it_with():
+def test_batch_normalisation_needs_one_way_to_its_statistics():
     draws = in_memory(conv_net, 2)
-    with pytest.raises(ValueError, match="give training data as refresh="):
+    both = r"give training data as refresh= .* or interpolate_statistics=True"
+    with pytest.raises(ValueError, match=both):
         weight_path(posterior_of(conv_net()), draws[0], draws[1], [])
+    with pytest.raises(ValueError, match="not both"):
+        weight_path(
+            posterior_of(conv_net()),
+            draws[0],
+            draws[1],
+            [],
+            refresh=[],
+            interpolate_statistics=True,
+        )
+
+
+def test_statistics_are_interpolated_on_the_literal_line():
+    draws = MemoryDraws()
+    for step in range(2):
+        model = randomise(conv_net(), seed=10 + step)
+        refresh_batchnorm(model, [random(6, 1, 3, 3, seed=20 + step, dtype=torch.float32)])
+        draws.append(model, step=step)
+    inputs = random(10, 1, 3, 3, dtype=torch.float32)
+    path = weight_path(
+        posterior_of(conv_net()),
+        draws[0],
+        draws[1],
+        [(inputs, LABELS)],
+        points=3,
+        interpolate_statistics=True,
+    )
+    one, other = (draw.tensors() for draw in draws)
+    running = [name for name in one if "running" in name]
+    assert any(not torch.equal(one[name], other[name]) for name in running)
+    model = conv_net()
+    for nll, share in zip(path.nll, path.shares, strict=True):
+        model.load_state_dict({name: (1 - share) * one[name] + share * other[name] for name in one})
+        logits = model.eval()(inputs).detach()
+        assert nll == pytest.approx(cross_entropy(logits, LABELS).item(), rel=1e-4)
 
 
 def test_statistics_are_made_anew_at_every_point():

@@ -50,16 +50,33 @@ def weight_path(
     *,
     points: int = 11,
     refresh: Iterable[Any] | None = None,
+    interpolate_statistics: bool = False,
 ) -> WeightPath:
     """Loss and error of the models on the line from `first` to `second`, on the data of `loader`.
 
-    `refresh` is training data to re-estimate the statistics of batch normalisation with, at every
-    point: a model with such layers needs it, since statistics do not interpolate.
+    A model with batch normalisation also has running statistics, which at a point between two draws
+    are not those of that point's weights. Give one of the last two arguments for such a model.
+
+    Args:
+        posterior: whose model and likelihood are used; its own draws are not.
+        first: the draw at the start of the line.
+        second: the draw at its end.
+        loader: data to evaluate the models on.
+        points: number of models on the line, with both ends.
+        refresh: training data to re-estimate the running statistics with, at every point.
+        interpolate_statistics: interpolate the running statistics like the weights: the literal
+            line between all that the two draws hold.
     """
     shares = np.linspace(0, 1, check_count("points", points, at_least=2))
     model = copy.deepcopy(posterior.model)
-    if refresh is None and layers_with_statistics(model):
-        raise ValueError("the model has batch normalisation: give training data as refresh=")
+    if refresh is not None and interpolate_statistics:
+        raise ValueError("give refresh= or interpolate_statistics=True, not both")
+    if refresh is None and not interpolate_statistics and layers_with_statistics(model):
+        raise ValueError(
+            "the model has batch normalisation: give training data as refresh= to re-estimate its "
+            "running statistics at every point, or interpolate_statistics=True to interpolate them "
+            "like the weights"
+        )
     between = MemoryDraws()
     for number, share in enumerate(shares):
         model.load_state_dict(_mixed(first, second, float(share), model.state_dict()))
