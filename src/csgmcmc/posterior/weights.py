@@ -34,8 +34,8 @@ def harmonic_weights(
     its prior mass, so that it is the posterior mass of the region only where all regions have the
     same prior mass. The draw with the smallest likelihood dominates the mean, and its variance is
     mostly infinite. Log-likelihoods of networks differ by far more than 1 between cycles, so that
-    one cycle gets most or all of the weight; for that reason the paper gives the cycles of its
-    networks equal weights.
+    one cycle gets most or all of the weight. The paper says otherwise of its networks: their draws
+    have similarly high likelihoods, so that all cycles may have the same weight.
     """
     check_number("temperature", temperature, above=0)
     values, labels = _paired(log_likelihoods, groups, "log_likelihoods")
