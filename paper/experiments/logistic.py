@@ -1,7 +1,8 @@
 """Bayesian logistic regression: effective sample sizes, and errors of the posterior's moments.
 
 Every sampler is judged by a reference: Hamiltonian Monte Carlo with exact gradients, run until its
-own error is negligible. The samplers have the paper's settings; besides, there is a row with the
+own error is negligible. The samplers have the paper's settings; it states no batch, no prior and no
+scaling of the columns, which are ours. Besides, there is a row with the
 best settings of a small search, done on one data set with seeds of its own, and carried over to
 the others by a rule: the same momentum and cycles, and the lr at which the stationary
 distribution of the discrete update has the same excess of variance along the steepest direction.

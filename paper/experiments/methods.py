@@ -2,11 +2,13 @@
 
 A run is a value: all that decides the draws of one chain. Where the paper leaves a choice:
 
+- The temperature is 1/N, batches have 64 images and weight decay is 5e-4, as in the published CIFAR
+  scripts. The paper says T = 0.0045, and nothing of the other two.
 - SGD and SGDM: one cosine from the step size to 0, the shape of a cycle; the last weights. SGDM
   has momentum 0.9. The others that have momentum have the paper's eta = 0.9: momentum 0.1.
 - SGLD and SGHMC: in three quarters of the epochs the step size falls to a hundredth, along a cosine
   and without noise; then it is a tenth of the first one times k^-0.5005, k in epochs from 1, with
-  noise.
+  noise. The cosine and the epochs are ours: no script of these methods is published.
 
 `uncertainty` has other step sizes, see there.
 """

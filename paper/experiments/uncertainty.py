@@ -3,14 +3,16 @@
 The paper's figure of entropy on notMNIST. Every method has the same network, data and epochs, and
 one seed gives all of them the same starting weights and batches. Where the paper leaves a choice:
 
+- The network has layers of 784, 400, 400 and 10: the paper says "three-layer MLP", and no script of
+  this experiment is published. The number of epochs and of draws per cycle are ours, too.
 - N = 60,000, all of MNIST's training data, pixels standardised by their mean and sd; batch 64 and
-  weight decay 5e-4 as in the published code.
+  weight decay 5e-4 as in the published CIFAR scripts.
 - SGLD and SGHMC: "the first 50 iterations" are epochs, and the decay a * k^-0.5005 after them
   counts k in epochs. In steps, all 56 epochs would add up to half an epoch at the full step size.
   The burn-in has no noise, like the exploration of the cyclical methods.
 - SGD and SGDM keep the step size constant, and are the last weights.
-- The samplers' temperature is 1/N as in the published code; 1 is the posterior, and 0.0045 what
-  the paper says.
+- The samplers' temperature is 1/N as in the published CIFAR scripts; 1 is the posterior, and 0.0045
+  what the paper says.
 - As 0.01 is far below what one would choose, every method is also run with the step size of the
   lowest NLL on the last 10,000 training points, found by a search that has the others alone. Those
   runs are on all training data, and shorter: with larger steps they converge sooner.

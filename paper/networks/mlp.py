@@ -10,7 +10,8 @@ from paper.arguments import check_count
 def mlp(*sizes: int) -> nn.Sequential:
     """Linear layers of these sizes, from inputs to outputs, with ReLU between them.
 
-    `mlp(784, 400, 400, 10)` is the paper's network for MNIST. Inputs are flattened.
+    Inputs are flattened. `mlp(784, 400, 400, 10)` is our network for MNIST: of the paper's it is
+    only known that it has three layers.
     """
     check_count("number of sizes", len(sizes), at_least=2)
     layers: list[nn.Module] = [nn.Flatten()]

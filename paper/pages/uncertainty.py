@@ -266,7 +266,8 @@ def _temperatures(rows: Rows, config: Mapping[str, Any], low: float, outside: st
         ],
         rows=lines,
         note=(
-            "1/N is what the published code injects, 0.0045 what the paper says, 1 the posterior."
+            "1/N is the temperature of the published CIFAR code, 0.0045 what the paper says, 1 the "
+            "posterior."
         ),
     )
 
@@ -312,6 +313,8 @@ def _picture(rows: Rows, part: str, largest: float, outside: str) -> Picture:
 def _settings(config: Mapping[str, Any]) -> str:
     network, plan, tuned = config["network"], config["plan"], config["tuned_plan"]
     return (
+        "The paper states step sizes, cycles, exploration and momentum, and no code of this "
+        "experiment is published; the rest is ours. "
         f"Network {'-'.join(map(str, network['sizes']))}, batch {network['batch']}, weight decay "
         f"{network['weight_decay']:g}, momentum {network['momentum']:g} where there is any; "
         f"{plan['epochs']} epochs for every method ({tuned['epochs']} with chosen step sizes, "
