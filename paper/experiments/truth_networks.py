@@ -1,0 +1,95 @@
+"""Perceptrons of many chains at once, with gradients written out by hand.
+
+For networks of a thousand weights nearly all the time of autograd is overhead. Here a step of all
+chains is a dozen products of stacked matrices. Tests compare the gradients with autograd's.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+Weights = Sequence[Tensor]
+"""Of each layer the matrices (chains, inputs, outputs), then the biases (chains, 1, outputs)."""
+
+
+def stacked_weights(models: Sequence[nn.Sequential]) -> list[Tensor]:
+    """The weights of `mlp`s of one shape."""
+    layers = [[layer for layer in model if isinstance(layer, nn.Linear)] for model in models]
+    weights: list[Tensor] = []
+    for own in zip(*layers, strict=True):
+        weights.append(torch.stack([layer.weight.detach().T for layer in own]).contiguous())
+        weights.append(torch.stack([layer.bias.detach()[None] for layer in own]))
+    return weights
+
+
+def state_of_chain(weights: Weights, chain: int) -> dict[str, Tensor]:
+    """The weights of one chain under the names that an `mlp` has for them."""
+    state: dict[str, Tensor] = {}
+    for number in range(len(weights) // 2):
+        matrix, bias = weights[2 * number], weights[2 * number + 1]
+        name = 1 + 2 * number  # after the Flatten, every other layer is a ReLU
+        state[f"{name}.weight"] = matrix[chain].detach().T.contiguous()
+        state[f"{name}.bias"] = bias[chain, 0].detach()
+    return state
+
+
+def flat(tensors: Weights) -> Tensor:
+    """All weights of each chain in one row, (chains, weights)."""
+    return torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
+
+
+def unflat(rows: Tensor, like: Weights) -> list[Tensor]:
+    """The inverse of `flat`, in the shapes and dtypes of `like`."""
+    parts = rows.split([tensor[0].numel() for tensor in like], dim=1)
+    return [
+        part.reshape(len(rows), *tensor.shape[1:]).to(tensor.dtype)
+        for part, tensor in zip(parts, like, strict=True)
+    ]
+
+
+def logits_of(weights: Weights, inputs: Tensor) -> Tensor:
+    """Outputs (chains, rows, classes) for inputs (chains, rows, features)."""
+    return _forward(weights, inputs, ())[1]
+
+
+def losses_and_gradients(
+    weights: Weights, inputs: Tensor, labels: Tensor, masks: Sequence[Tensor] = ()
+) -> tuple[Tensor, list[Tensor]]:
+    """Of each chain the mean cross-entropy of its rows, in double precision, and its gradients.
+
+    Args:
+        weights: as `stacked_weights` gives them.
+        inputs: (chains, rows, features).
+        labels: (chains, rows).
+        masks: factors of the hidden units, one tensor for each hidden layer, for dropout.
+    """
+    hidden, outputs = _forward(weights, inputs, masks)
+    log_probs = log_softmax(outputs, dim=-1)
+    index = labels[..., None]
+    losses = -log_probs.gather(-1, index)[..., 0].double().mean(-1)
+    slope = log_probs.exp()
+    slope.scatter_add_(-1, index, torch.full_like(index, -1, dtype=slope.dtype))
+    slope /= inputs.shape[1]
+    gradients: list[Tensor] = []
+    for number in reversed(range(len(hidden))):
+        gradients += [slope.sum(1, keepdim=True), torch.bmm(hidden[number].mT, slope)]
+        if number:
+            slope = torch.bmm(slope, weights[2 * number].mT)
+            if masks:
+                slope = slope * masks[number - 1]
+            slope = slope * (hidden[number] > 0)
+    return losses, gradients[::-1]
+
+
+def _forward(
+    weights: Weights, inputs: Tensor, masks: Sequence[Tensor]
+) -> tuple[list[Tensor], Tensor]:
+    """What every layer is given, and what the last one gives."""
+    given = [inputs.expand(len(weights[0]), *inputs.shape[-2:])]
+    layers = len(weights) // 2
+    for number in range(layers - 1):
+        outputs = torch.baddbmm(weights[2 * number + 1], given[-1], weights[2 * number]).relu_()
+        given.append(outputs * masks[number] if masks else outputs)
+    return given, torch.baddbmm(weights[-1], given[-1], weights[-2])
