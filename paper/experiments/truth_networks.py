@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax
 
 Weights = Sequence[Tensor]
 """Of each layer the matrices (chains, inputs, outputs), then the biases (chains, 1, outputs)."""
+_MINUS_ONE = torch.tensor(-1.0)
 
 
 def stacked_weights(models: Sequence[nn.Sequential]) -> list[Tensor]:
@@ -55,22 +55,46 @@ def logits_of(weights: Weights, inputs: Tensor) -> Tensor:
 
 
 def losses_and_gradients(
-    weights: Weights, inputs: Tensor, labels: Tensor, masks: Sequence[Tensor] = ()
+    weights: Weights, inputs: Tensor, labels: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
     """Of each chain the mean cross-entropy of its rows, in double precision, and its gradients.
 
     Args:
-        weights: as `stacked_weights` gives them.
+        weights: as `stacked_weights` gives them, in single precision.
         inputs: (chains, rows, features).
         labels: (chains, rows).
-        masks: factors of the hidden units, one tensor for each hidden layer, for dropout.
     """
+    losses, gradients = _backward(weights, inputs, labels, (), with_losses=True)
+    assert losses is not None  # noqa: S101  (they were asked for)
+    return losses, gradients
+
+
+def gradients_of(
+    weights: Weights, inputs: Tensor, labels: Tensor, masks: Sequence[Tensor] = ()
+) -> list[Tensor]:
+    """The gradients alone; `masks` are factors of the hidden units of each layer, for dropout."""
+    return _backward(weights, inputs, labels, masks, with_losses=False)[1]
+
+
+def _backward(
+    weights: Weights,
+    inputs: Tensor,
+    labels: Tensor,
+    masks: Sequence[Tensor],
+    *,
+    with_losses: bool,
+) -> tuple[Tensor | None, list[Tensor]]:
     hidden, outputs = _forward(weights, inputs, masks)
-    log_probs = log_softmax(outputs, dim=-1)
     index = labels[..., None]
-    losses = -log_probs.gather(-1, index)[..., 0].double().mean(-1)
-    slope = log_probs.exp()
-    slope.scatter_add_(-1, index, torch.full_like(index, -1, dtype=slope.dtype))
+    # torch's softmax over so few classes takes longer than the products of matrices.
+    outputs -= outputs.amax(-1, keepdim=True)
+    slope = outputs.exp()
+    sums = slope.sum(-1, keepdim=True)
+    losses = None
+    if with_losses:
+        losses = (sums.double().log() - outputs.gather(-1, index).double()).mean((-2, -1))
+    slope /= sums
+    slope.scatter_add_(-1, index, _MINUS_ONE.expand(index.shape))
     slope /= inputs.shape[1]
     gradients: list[Tensor] = []
     for number in reversed(range(len(hidden))):

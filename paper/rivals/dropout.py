@@ -22,8 +22,8 @@ def add_dropout(model: nn.Module, rate: float) -> list[RemovableHandle]:
     """Drop inputs of the linear layers of `model` while it is in training mode, in place.
 
     All linear layers but one that is the first layer with weights: every layer but the first of an
-    `mlp`, and the classifier of a ResNet. The names of the weights stay the same. Calling `remove()`
-    of what is returned ends it.
+    `mlp`, and the classifier of a ResNet. The names of the weights stay the same. `remove()` of
+    what is returned ends it.
     """
     hook = partial(_drop, _check_rate(rate))
     return [layer.register_forward_pre_hook(hook) for layer in dropped_layers(model).values()]

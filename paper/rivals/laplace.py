@@ -88,8 +88,8 @@ def linearised_probs(model: nn.Module, draws: Sequence[Draw], inputs: Tensor) ->
     for draw in draws:
         tensors = draw.tensors()
         moves = {name: tensors[name].to(mean) - mean for name, mean in means.items()}
-        logits, change = jvp(lambda weights: outputs(weights, inputs), (means,), (moves,))
-        total = total + (logits + change).softmax(-1)
+        found = jvp(lambda weights: outputs(weights, inputs), (means,), (moves,))
+        total = total + (found[0] + found[1]).softmax(-1)
     return total / len(draws)
 
 
@@ -113,7 +113,7 @@ def last_layer_curvature(model: nn.Module, layer: nn.Linear, data: Data) -> tupl
                 given = torch.cat([given, torch.ones_like(given[:, :1])], dim=1)
             for one in range(classes):
                 for other in range(one + 1):
-                    weight = probs[:, one] * ((one == other) - probs[:, other])
+                    weight = probs[:, one] * (float(one == other) - probs[:, other])
                     block = (given * weight[:, None]).T @ given
                     total[one, :, other] += block
                     if one != other:
@@ -141,7 +141,7 @@ def diagonal_curvature(
     rows = 0
 
     def squares_of_row(one: Tensor, directions: Tensor) -> dict[str, Tensor]:
-        _, back = vjp(lambda weights: function(weights, one[None])[0], means)
+        back = vjp(lambda weights: function(weights, one[None])[0], means)[1]
         (gradients,) = vmap(back)(directions)
         return {name: gradient.square().sum(0) for name, gradient in gradients.items()}
 
