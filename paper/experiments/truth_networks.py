@@ -111,7 +111,9 @@ def _forward(
     weights: Weights, inputs: Tensor, masks: Sequence[Tensor]
 ) -> tuple[list[Tensor], Tensor]:
     """What every layer is given, and what the last one gives."""
-    given = [inputs.expand(len(weights[0]), *inputs.shape[-2:])]
+    if len(inputs) < len(weights[0]):  # shared by all chains
+        inputs = inputs.expand(len(weights[0]), *inputs.shape[-2:])
+    given = [inputs]
     layers = len(weights) // 2
     for number in range(layers - 1):
         outputs = torch.baddbmm(weights[2 * number + 1], given[-1], weights[2 * number]).relu_()

@@ -126,12 +126,12 @@ def train(
     chains, rows = len(weights[0]), len(part.inputs)
     hidden = [bias.shape[-1] for bias in weights[1:-1:2]]
     batches = rows // batch
-    index: Sequence[Tensor] = ()
+    dealt: list[tuple[Tensor, Tensor]] = []
     for step in range(schedule.steps):
         if step % batches == 0:
-            order = torch.rand(chains, rows, generator=generator).argsort(1)
-            index = order[:, : batches * batch].reshape(chains, batches, batch).unbind(1)
-        own = index[step % batches]
+            order = torch.rand(chains, rows, generator=generator).argsort(1)[:, : batches * batch]
+            inputs, labels = part.inputs[order], part.labels[order]
+            dealt = list(zip(inputs.split(batch, 1), labels.split(batch, 1), strict=True))
         masks = [
             (torch.rand(chains, batch, size, generator=generator) >= dropout) / (1 - dropout)
             for size in hidden
@@ -139,7 +139,7 @@ def train(
         ]
         tick = schedule.apply(sampler, step)
         with torch.no_grad():
-            gradients = gradients_of(weights, part.inputs[own], part.labels[own], masks)
+            gradients = gradients_of(weights, *dealt[step % batches], masks)
         for weight, gradient in zip(weights, gradients, strict=True):
             weight.grad = gradient
         sampler.step()

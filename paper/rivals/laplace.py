@@ -12,8 +12,8 @@ temperature 1 (Daxberger et al., "Laplace Redux", NeurIPS 2021). Two of them:
   linear in them; `linearised_probs` has the logits linear in them instead (Immer, Korzepa and
   Bauer, "Improving predictions of Bayesian neural nets via local linearization", AISTATS 2021).
 
-Compared with laplace-torch 0.3 by `benchmarks/laplace_peer.py`: both precisions agree to 2e-7 of their
-largest entry, and linearised predictions within the noise of 4,000 draws.
+Compared with laplace-torch 0.3 by `benchmarks/laplace_peer.py`: both precisions agree to 2e-7 of
+their largest entry, and linearised predictions within the noise of 4,000 draws.
 """
 
 from collections.abc import Callable, Iterable, Sequence
