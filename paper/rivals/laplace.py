@@ -27,6 +27,7 @@ from csgmcmc.draws import Draw, MemoryDraws
 
 Data = Iterable[tuple[Tensor, Tensor]]
 """Batches of inputs and labels: all of the training data once, without augmentation."""
+MOST_GRADIENTS = 32 * 2**20  # numbers at once, of gradients by row: 128 MB
 
 
 def last_layer_laplace(
@@ -143,7 +144,7 @@ def diagonal_curvature(
     means = {name: parameter.detach() for name, parameter in model.named_parameters()}
     total = {name: torch.zeros_like(mean, dtype=torch.float64) for name, mean in means.items()}
     generator = torch.Generator().manual_seed(label_seed or 0)
-    rows = 0
+    rows, size = 0, sum(mean.numel() for mean in means.values())
 
     def squares_of_row(one: Tensor, directions: Tensor) -> dict[str, Tensor]:
         back = vjp(lambda weights: function(weights, one[None])[0], means)[1]
@@ -158,8 +159,10 @@ def diagonal_curvature(
         else:
             labels = torch.multinomial(probs.cpu(), 1, generator=generator).to(probs.device)
             directions = (probs.scatter_add(1, labels, -torch.ones_like(probs)))[:, None]
-        for name, squares in vmap(squares_of_row)(inputs, directions).items():
-            total[name] += squares.sum(0).double()
+        at_once = max(1, MOST_GRADIENTS // (directions.shape[1] * size))
+        for part in zip(inputs.split(at_once), directions.split(at_once), strict=True):
+            for name, squares in vmap(squares_of_row)(*part).items():
+                total[name] += squares.sum(0).double()
         rows += len(inputs)
     return total, rows
 

@@ -11,7 +11,13 @@ from torch.nn.functional import cross_entropy
 
 from csgmcmc.posterior import Posterior
 from paper.networks import mlp, resnet8
-from paper.rivals import diagonal_laplace, ensemble_draws, last_layer_laplace, linearised_probs
+from paper.rivals import (
+    diagonal_laplace,
+    ensemble_draws,
+    laplace,
+    last_layer_laplace,
+    linearised_probs,
+)
 from paper.rivals.laplace import diagonal_curvature, last_layer_curvature, last_linear
 from tests.support import SIGMAS
 
@@ -95,7 +101,9 @@ def gauss_newton(model, inputs):
     }
 
 
-def test_of_a_network_the_diagonal_is_that_of_gauss_newton():
+@pytest.mark.parametrize("most", [1, laplace.MOST_GRADIENTS])
+def test_of_a_network_the_diagonal_is_that_of_gauss_newton(most, monkeypatch):
+    monkeypatch.setattr(laplace, "MOST_GRADIENTS", most)
     torch.manual_seed(0)
     model, (inputs, labels) = mlp(3, 5, 4, 3), some_data()
     found, _ = diagonal_curvature(model, batches(inputs, labels))
