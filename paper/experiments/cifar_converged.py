@@ -7,6 +7,7 @@ which they are not.
 from paper.experiments.deep_base import DeepConfig
 from paper.experiments.deep_diversity import Diversity, DiversityConfig
 from paper.experiments.deep_parallel import Parallel
+from paper.experiments.deep_rivals import Rivals, RivalsConfig
 from paper.experiments.deep_settings import AUGMENTED, CONVERGED, SMOKE_CONVERGED
 from paper.experiments.deep_table import Table, TableConfig
 from paper.experiments.deep_tempering import Tempering, TemperingConfig
@@ -59,4 +60,15 @@ class ConvergedTempering(Tempering):
             settings=BOTH, temperatures=(1.0, 0.1, 0.01, 0.001, 0.0), draws_per_cycle=6
         ),
         "smoke": TemperingConfig(settings=(SMOKE_CONVERGED,), temperatures=(1.0, 0.1, 0.0)),
+    }
+
+
+class ConvergedRivals(Rivals):
+    """What people would use instead."""
+
+    name = "cifar-converged-rivals"
+    summary = "cSGHMC beside ensembles, dropout, SWAG and Laplace, on CIFAR-10"
+    presets = {  # noqa: RUF012  (the base declares it)
+        "laptop": RivalsConfig(seeds=3, settings=(CONVERGED["cifar10"],)),
+        "smoke": RivalsConfig(settings=(SMOKE_CONVERGED,), draws=3),
     }

@@ -88,16 +88,20 @@ class DeepExperiment(Experiment[C]):
         source = load(setting, data)
         about = {"part": part, "setting": setting.name, "source": source.name}
         if part == "group":
-            return {**about, **self.combine(setting, source, draws, **options)}
+            return {**about, **self.combine(setting, source, draws, data, **options)}
         run: Run = options["run"]
         about = {**about, **asdict(run)}
         if part == "search":
             return {**about, **_searched(setting, source, draws, run)}
         try:
-            found = sample(run, setting.network, source, draws)
+            found = self.sample(run, setting, source, draws)
         except DivergedError:
             return {**about, "scores": None}
         return {**about, **self.score(setting, source, found, data)}
+
+    def sample(self, run: Run, setting: Setting, source: Source, draws: Path) -> Sequence[Draw]:
+        """The draws of a chain."""
+        return sample(run, setting.network, source, draws)
 
     def score(
         self, setting: Setting, source: Source, draws: Sequence[Draw], data: Path | None
@@ -113,12 +117,19 @@ class DeepExperiment(Experiment[C]):
         return found
 
     def combine(
-        self, setting: Setting, source: Source, draws: Path, runs: list[Run], **about: Any
+        self,
+        setting: Setting,
+        source: Source,
+        draws: Path,
+        data: Path | None,
+        *,
+        runs: Any,
+        **about: Any,
     ) -> Record:
-        """The average over the draws of several chains, each with the same weight."""
+        """What is made of the chains `runs`: the average over all their draws, equally weighed."""
         about = {**about, "chains": len(runs)}
         try:
-            found = [draw for run in runs for draw in sample(run, setting.network, source, draws)]
+            found = [draw for run in runs for draw in self.sample(run, setting, source, draws)]
         except DivergedError:
             return {**about, "scores": None}
         return {**about, "scores": scores(predict(setting.network, source, found, source.test))}

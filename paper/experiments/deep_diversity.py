@@ -3,8 +3,8 @@
 The paper's figure of three panels, from the draws that `cifar` has kept in the same folder (they
 are made here where they are missing): multidimensional scaling of 12 draws of a cyclical and of a
 traditional sampler; test error on the line between draws, with the statistics of batch
-normalisation estimated anew at every point; and test error by the number of cycles, which are the
-first ones of the same run.
+normalisation, where a network has them, estimated anew at every point, and interpolated too; and
+test error by the number of cycles, which are the first ones of the same run.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ from csgmcmc.diagnostics import (
     within_and_between,
 )
 from csgmcmc.draws import Draw
-from csgmcmc.posterior import weight_matrix, weight_path
+from csgmcmc.posterior import WeightPath, weight_matrix, weight_path
 from paper.data import PlainBatches, TrainingBatches
 from paper.experiments.base import Record
 from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment, Groups
 from paper.experiments.deep_runs import Source, posterior_of, predict, sample
 from paper.experiments.deep_settings import Setting
-from paper.experiments.methods import Network, ResidualNetwork, Run, rounded
+from paper.experiments.methods import Network, ResidualNetwork, rounded
 
 T = TypeVar("T")
 FAMILIES = {
@@ -87,26 +87,35 @@ class Diversity(DeepExperiment[DiversityConfig]):
         }
 
     def combine(
-        self, setting: Setting, source: Source, draws: Path, runs: list[Run], **options: Any
+        self,
+        setting: Setting,
+        source: Source,
+        draws: Path,
+        data: Path | None,
+        *,
+        runs: Any,
+        **options: Any,
     ) -> Record:
         network = setting.network
         old, cyclical, snapshot = (list(sample(run, network, source, draws)) for run in runs)
-        lines = {
+        ends = {
             "cyclical": neighbours(cyclical),
             "traditional": spread(old, len(neighbours(cyclical))),
         }
-        return {
-            "source": source.name,
+        found = {
             "family": options["family"],
             "seed": options["seed"],
             "weights": _weights(network, source, cyclical, spread(old, options["scaled"])),
-            "lines": {name: _lines(network, source, ends, options) for name, ends in lines.items()},
+            "lines": _lines(network, source, ends, options, literal=False),
             "functions": {
                 runs[1].method: _functions(network, source, cyclical, _cycles(cyclical)),
                 runs[2].method: _functions(network, source, snapshot, _cycles(snapshot)),
                 runs[0].method: _functions(network, source, old, [0] * len(old)),
             },
         }
+        if isinstance(network, ResidualNetwork):
+            found["literal_lines"] = _lines(network, source, ends, options, literal=True)
+        return found
 
 
 def neighbours(draws: list[Draw]) -> list[Draw]:
@@ -141,15 +150,20 @@ def _weights(network: Network, source: Source, cyclical: list[Draw], old: list[D
 
 
 def _lines(
-    network: Network, source: Source, ends: list[Draw], options: Mapping[str, Any]
-) -> list[Record]:
-    """Error on the lines between draws that follow each other.
+    network: Network,
+    source: Source,
+    ends: Mapping[str, list[Draw]],
+    options: Mapping[str, Any],
+    *,
+    literal: bool,
+) -> Record:
+    """Error on the lines between draws that follow each other, by the kind of sampler.
 
-    Statistics of batch normalisation do not interpolate: they are estimated anew at every point.
+    Statistics of batch normalisation are estimated anew at every point, as they do not interpolate;
+    on the `literal` line they are interpolated like the weights.
     """
-    posterior = posterior_of(network, source, ends)
     refresh = None
-    if isinstance(network, ResidualNetwork):
+    if isinstance(network, ResidualNetwork) and not literal:
         size = min(options["refreshed"], len(source.train), 500)
         images = TrainingBatches(
             source.train, source.standard, size, seed=0, augment=source.augment
@@ -157,19 +171,31 @@ def _lines(
         batches = iter(images)
         refresh = [next(batches) for _ in range(max(1, options["refreshed"] // size))]
     test = PlainBatches(source.test.part(0, options["test"]), source.standard)
-    found = []
-    for first, second in pairwise(ends):
-        path = weight_path(
-            posterior, first, second, test, points=options["points"], refresh=refresh
-        )
-        assert path.error is not None  # noqa: S101  (the outputs are of classes)
-        found.append(
-            {
-                "error": [rounded(error) for error in path.error],
-                "barrier": rounded(error_barrier(path.error)),
-            }
-        )
-    return found
+    return {
+        kind: [
+            _line(
+                weight_path(
+                    posterior_of(network, source, draws),
+                    first,
+                    second,
+                    test,
+                    points=options["points"],
+                    refresh=refresh,
+                    interpolate_statistics=literal,
+                )
+            )
+            for first, second in pairwise(draws)
+        ]
+        for kind, draws in ends.items()
+    }
+
+
+def _line(path: WeightPath) -> Record:
+    assert path.error is not None  # noqa: S101  (the outputs are of classes)
+    return {
+        "error": [rounded(error) for error in path.error],
+        "barrier": rounded(error_barrier(path.error)),
+    }
 
 
 def _functions(network: Network, source: Source, draws: list[Draw], cycles: list[int]) -> Record:

@@ -8,6 +8,7 @@ between draws are the literal ones. The paper has none of these tables on MNIST.
 from paper.experiments.deep_base import DeepConfig
 from paper.experiments.deep_diversity import Diversity, DiversityConfig
 from paper.experiments.deep_parallel import Parallel, Sensitivity, SensitivityConfig
+from paper.experiments.deep_rivals import Rivals, RivalsConfig
 from paper.experiments.deep_settings import MNIST, SMOKE_MNIST
 from paper.experiments.deep_stages import Stages, StagesConfig
 from paper.experiments.deep_table import Table, TableConfig
@@ -97,4 +98,15 @@ class MnistStages(Stages):
     presets = {  # noqa: RUF012  (the base declares it)
         "laptop": StagesConfig(seeds=3, settings=(MNIST,)),
         "smoke": StagesConfig(settings=(SMOKE_MNIST,), temperatures=("1",)),
+    }
+
+
+class MnistRivals(Rivals):
+    """What people would use instead."""
+
+    name = "mnist-rivals"
+    summary = "cSGHMC beside ensembles, dropout, SWAG and Laplace, on MNIST"
+    presets = {  # noqa: RUF012  (the base declares it)
+        "laptop": RivalsConfig(seeds=3, settings=(MNIST,)),
+        "smoke": RivalsConfig(settings=(SMOKE_MNIST,), draws=3),
     }

@@ -55,7 +55,7 @@ def _claims(family: str, groups: Sequence[Group]) -> list[Claim]:
     on = f"{NAMES[groups[0]['source']]}, {family}"
     return [
         _clusters(on, groups),
-        _barriers(on, groups),
+        *_barriers(on, groups),
         _cycles(on, family, groups),
         _singles(on, family, groups),
     ]
@@ -77,14 +77,23 @@ def _clusters(on: str, groups: Sequence[Group]) -> Claim:
     )
 
 
-def _barriers(on: str, groups: Sequence[Group]) -> Claim:
+def _barriers(on: str, groups: Sequence[Group]) -> list[Claim]:
+    words = {"lines": "", "literal_lines": " (statistics interpolated too: the literal line)"}
+    return [
+        _barrier(f"{on}: the error rises between cycles, and not within a traditional run{how}",
+                 [group[name] for group in groups])
+        for name, how in words.items()
+        if all(name in group for group in groups)
+    ]  # fmt: skip
+
+
+def _barrier(text: str, groups: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]]) -> Claim:
     means, squares = [], []
     for kind in ("cyclical", "traditional"):
-        barriers = [100 * line["barrier"] for group in groups for line in group["lines"][kind]]
+        barriers = [100 * line["barrier"] for lines in groups for line in lines[kind]]
         means.append(np.mean(barriers) if barriers else np.nan)
         squares.append(np.var(barriers, ddof=1) / len(barriers) if len(barriers) > 1 else np.nan)
     gap, error = float(means[0] - means[1]), float(np.sqrt(sum(squares)))
-    text = f"{on}: the error rises between cycles, and not within a traditional run"
     if not np.isfinite(error):
         return Claim(text, "figure only", "there are too few lines to judge", None)
     return Claim(

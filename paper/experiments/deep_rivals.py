@@ -1,0 +1,135 @@
+"""What people would use instead, in the settings of table 1.
+
+At the budget of every method: one network (SGDM), MC dropout, SWAG, Laplace approximations of the
+last layer and of all weights, Snapshot-SGDM, cSGHMC, and a deep ensemble of M networks that share
+the budget; and beyond it, an ensemble of M networks with the budget each. Every method that has a
+hyperparameter of its uncertainty gets three values of it, of which validation data choose.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from csgmcmc.draws import Draw
+from paper.experiments.base import Record
+from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment, Groups
+from paper.experiments.deep_rival_runs import (
+    CANDIDATES,
+    RivalRun,
+    predictions_of,
+    scores_of,
+    stored_bytes,
+    trained,
+    validation_nll,
+)
+from paper.experiments.deep_runs import Source, load_outside
+from paper.experiments.deep_settings import Setting
+from paper.experiments.deep_table import MORE, SAME
+from paper.experiments.methods import Run, rounded
+
+
+@dataclass(frozen=True)
+class RivalsConfig(DeepConfig):
+    """Settings of the comparison.
+
+    `draws` are those of dropout, SWAG and Laplace; as many weights are collected for SWAG.
+    """
+
+    draws: int = 20
+
+
+class Rivals(DeepExperiment[RivalsConfig]):
+    """Chains are what is trained; a group is a method and seed, with its candidates."""
+
+    methods = ("SGDM", "Snapshot-SGDM", "cSGHMC")
+
+    def chains(self, config: RivalsConfig, setting: Setting, lrs: Mapping[str, float]) -> Chains:
+        chains = {}
+        for seed in config.seeds_of(setting):
+            for method, candidates in _runs(config, setting, lrs, seed).items():
+                for value, runs in candidates.items():
+                    for number, run in enumerate(runs):
+                        if run not in chains.values():
+                            chains[f"{method}, {value}, network {number}, seed {seed}"] = run
+        return chains
+
+    def groups(self, config: RivalsConfig, setting: Setting, lrs: Mapping[str, float]) -> Groups:
+        return {
+            f"{method}, seed {seed}": {
+                "method": method,
+                "seed": seed,
+                "runs": candidates,
+                "count": config.draws,
+            }
+            for seed in config.seeds_of(setting)
+            for method, candidates in _runs(config, setting, lrs, seed).items()
+        }
+
+    def sample(self, run: Run, setting: Setting, source: Source, draws: Path) -> Sequence[Draw]:
+        return trained(run, setting.network, source, draws)
+
+    def combine(
+        self,
+        setting: Setting,
+        source: Source,
+        draws: Path,
+        data: Path | None,
+        *,
+        runs: Any,
+        **about: Any,
+    ) -> Record:
+        """Scores of the candidate of the lowest NLL on validation data."""
+        method, outside = about["method"], load_outside(source, data, setting.test)
+        found = {
+            value: predictions_of(
+                method, value, of_value, setting, source, outside, draws, about["count"]
+            )
+            for value, of_value in runs.items()
+        }
+        losses = {value: validation_nll(one, source) for value, one in found.items()}
+        chosen = min(losses, key=lambda value: losses[value])
+        return {
+            **about,
+            "validation_nll": losses,
+            "chosen": chosen,
+            "epochs": sum(run.epochs for run in runs[chosen]),
+            "seconds_predicting": rounded(found[chosen].seconds),
+            "bytes": stored_bytes(method, found[chosen].draws),
+            "scores": scores_of(found[chosen], source),
+        }
+
+
+def _runs(
+    config: RivalsConfig, setting: Setting, lrs: Mapping[str, float], seed: int
+) -> dict[str, dict[str, list[Run]]]:
+    """What each method is made of, by the value of its hyperparameter."""
+    sgdm = setting.run("SGDM", lrs["SGDM"], seed)
+    count = len(config.seeds_of(setting))
+    members = {
+        label: [
+            setting.run("SGDM", lrs["SGDM"], seed + member * count, epochs=epochs)
+            for member in range(setting.cycles)
+        ]
+        for label, epochs in ((SAME, setting.epochs / setting.cycles), (MORE, setting.epochs))
+    }
+    return {
+        "SGDM": {"-": [sgdm]},
+        "MC dropout": {
+            value: [RivalRun.of_run(sgdm, dropout=float(value))]
+            for value in CANDIDATES["MC dropout"]
+        },
+        "SWAG": {
+            value: [RivalRun.of_run(sgdm, level=float(value), draws=config.draws)]
+            for value in CANDIDATES["SWAG"]
+        },
+        "Laplace, last layer": {value: [sgdm] for value in CANDIDATES["Laplace, last layer"]},
+        "Laplace, diagonal": {value: [sgdm] for value in CANDIDATES["Laplace, diagonal"]},
+        "Snapshot-SGDM": {"-": [setting.run("Snapshot-SGDM", lrs["Snapshot-SGDM"], seed)]},
+        "cSGHMC": {
+            value: [setting.run("cSGHMC", lrs["cSGHMC"], seed, temperature=value)]
+            for value in CANDIDATES["cSGHMC"]
+        },
+        SAME: {"-": members[SAME]},
+        MORE: {"-": members[MORE]},
+    }

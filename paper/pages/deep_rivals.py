@@ -1,0 +1,140 @@
+"""The page of what people would use instead."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from paper.experiments.deep_rival_runs import CANDIDATES
+from paper.experiments.deep_table import MORE, SAME
+from paper.pages.deep_base import NAMES, make_page, name_of, scores_by
+from paper.report.compare import Scores, all_lower, shown
+from paper.report.page import (
+    COLOURS,
+    Claim,
+    Grid,
+    Page,
+    Part,
+    Picture,
+    Results,
+    new_figure,
+    standard_error,
+)
+
+OURS = "cSGHMC"
+WORDS = {
+    "MC dropout": "rate",
+    "SWAG": "share of the step size",
+    "Laplace, last layer": "factor of the prior's precision",
+    "Laplace, diagonal": "factor of the prior's precision",
+    OURS: "temperature",
+}
+
+Record = Mapping[str, Any]
+
+
+def page(results: Results) -> Page:
+    """Claims, a table and a figure of each data set."""
+    return make_page(
+        results,
+        "what people would use instead",
+        "cSGHMC beside a deep ensemble, MC dropout, SWAG and Laplace approximations, each with "
+        "three values of its hyperparameter, of which validation data choose.",
+        _section,
+        label=lambda record: f"{record['method']} at {record['temperature']}",
+        search=False,  # it is on the page of table 1
+    )
+
+
+def _section(setting: Record, records: Sequence[Record]) -> tuple[list[Claim], list[Part]]:
+    groups = [record for record in records if record["part"] == "group"]
+    if not groups:
+        return [], []
+    name = NAMES[name_of(setting)]
+    scores = scores_by(groups, "group", lambda record: record["method"])
+    return _claims(name, scores), [_table(name, groups, scores), _picture(name, scores)]
+
+
+def _claims(name: str, scores: Scores) -> list[Claim]:
+    rivals = [method for method in scores if method not in (OURS, MORE)]
+    claims = [
+        all_lower(
+            f"On {name}, {OURS} has a lower {words} than each rival of the same budget",
+            "not compared",
+            scores,
+            score,
+            [(OURS, rival) for rival in rivals],
+        )
+        for score, words in (("error", "test error"), ("nll", "NLL"))
+    ]
+    if SAME in scores:
+        claims += [
+            all_lower(
+                f"On {name}, {OURS} has a lower {words} than a deep ensemble of the same budget",
+                "not compared",
+                scores,
+                score,
+                [(OURS, SAME)],
+            )
+            for score, words in (("error", "test error"), ("nll", "NLL"))
+        ]
+    return claims
+
+
+def _table(name: str, groups: Sequence[Record], scores: Scores) -> Grid:
+    rows = []
+    for method in scores:
+        found = [group for group in groups if group["method"] == method]
+        chosen = ", ".join(dict.fromkeys(str(group["chosen"]) for group in found))
+        hyperparameter = f"{WORDS[method]} {chosen}" if method in CANDIDATES else "-"
+        rows.append(
+            [
+                method,
+                hyperparameter,
+                f"{found[0]['epochs']:g}",
+                str(found[0]["scores"]["draws"]),
+                *(shown(scores, method, score) for score in ("error", "nll", "ece", "auroc")),
+                f"{np.mean([group['seconds_predicting'] for group in found]):.2f}",
+                f"{found[0]['bytes'] / 1e6:.1f}",
+            ]
+        )
+    return Grid(
+        title=f"{name}: what people would use instead",
+        header=[
+            *("method", "chosen on validation data", "epochs", "networks of a prediction"),
+            *("error, %", "NLL", "ECE", "AUROC", "seconds to predict", "MB to store"),
+        ],
+        rows=rows,
+        note=(
+            "Mean ± standard error over seeds. Epochs are those of all networks of a method "
+            "together, and so its training time. AUROC tells images of other classes from test "
+            "data by entropy. Seconds are for all test images on one core that other jobs share."
+        ),
+    )
+
+
+def _picture(name: str, scores: Scores) -> Picture:
+    labels = list(scores)
+    figure = new_figure(11, 3.2)
+    panels = figure.subplots(1, 3, sharey=True)
+    kinds = (("error", 100, "test error, %"), ("nll", 1, "NLL"), ("auroc", 1, "AUROC"))
+    for axes, (score, factor, words) in zip(panels, kinds, strict=True):
+        for place, label in enumerate(labels):
+            values = [factor * found[score] for found in scores[label].values()]
+            axes.errorbar(
+                np.mean(values),
+                place,
+                xerr=standard_error(values),
+                color=COLOURS[0 if label == OURS else 1],
+                marker="o" if label == OURS else "s",
+                capsize=3,
+            )
+        axes.set(xlabel=words)
+        axes.set_yticks(range(len(labels)), labels)
+    panels[0].invert_yaxis()
+    return Picture(
+        f"{name.lower()}-rivals",
+        figure,
+        f"{name}: error and NLL (further left is better) and AUROC on other data (further right is "
+        f"better), mean and standard error over seeds; {OURS} as a disc.",
+    )
