@@ -13,9 +13,13 @@ from paper.report.page import Page
 VERDICTS: Mapping[bool | None, str] = {True: "held", False: "contradicted", None: "undecided"}
 
 ORDER = (
-    *("schedule", "mixture", "logistic", "convergence", "cifar", "cifar-diversity"),
-    *("cifar-parallel", "imagenet", "uncertainty", "uncertainty-digits"),
-    *("cifar-sensitivity", "cifar-tempering"),
+    *("schedule", "mixture", "logistic", "convergence"),
+    *("mnist", "mnist-diversity", "mnist-parallel", "mnist-uncertainty", "mnist-sensitivity"),
+    *("mnist-tempering", "mnist-stages", "mnist-rivals"),
+    *("cifar-converged", "cifar-converged-diversity", "cifar-converged-parallel"),
+    *("cifar-converged-tempering", "cifar-converged-rivals", "truth", "imagenet"),
+    *("cifar", "cifar-diversity", "cifar-parallel", "cifar-sensitivity", "cifar-tempering"),
+    *("uncertainty", "uncertainty-digits"),
 )
 """Experiments in the order of the report; others come after them, by name."""
 
