@@ -1,8 +1,8 @@
 """What all experiments on networks share: the search for step sizes, and kinds of jobs.
 
-Jobs come in three waves: the search for step sizes on validation data; the chains; and what is made
-of several chains. A search that is done is kept beside the draws, so that an experiment finds what
-another one has searched for.
+The jobs of a setting come in three waves: the search for step sizes on validation data; the chains;
+and what is made of several chains. One setting follows another. A search that is done is kept
+beside the draws, so that an experiment finds what another one has searched for.
 """
 
 import json
@@ -61,26 +61,37 @@ class DeepExperiment(Experiment[C]):
         return {}
 
     def jobs(self, config: C, done: Mapping[str, Record]) -> Mapping[str, Mapping[str, Any]]:
+        """Those of the first settings, up to one that is not done: its records decide the next."""
         jobs: dict[str, Mapping[str, Any]] = {}
         for setting in config.settings:
-            for run in _searches(setting, self.methods):
-                key = f"{setting.name}, {run.method}, search, step size {run.lr:g}"
-                jobs[key] = {"part": "search", "setting": setting, "run": run}
-        if not all(key in done for key in jobs):
-            return jobs
-        found = {
-            setting.name: _chosen(setting, self.methods, [done[key] for key in jobs])
-            for setting in config.settings
-        }
-        for setting in config.settings:
-            for key, run in self.chains(config, setting, found[setting.name]).items():
-                jobs[f"{setting.name}, {key}"] = {"part": "chain", "setting": setting, "run": run}
-        if not all(key in done for key in jobs):
-            return jobs
-        for setting in config.settings:
-            for key, group in self.groups(config, setting, found[setting.name]).items():
-                jobs[f"{setting.name}, {key}"] = {"part": "group", "setting": setting, **group}
+            for wave in self._waves(config, setting, done):
+                jobs.update(wave)
+                if not all(key in done for key in wave):
+                    return jobs
         return jobs
+
+    def _waves(
+        self, config: C, setting: Setting, done: Mapping[str, Record]
+    ) -> Iterator[Mapping[str, Mapping[str, Any]]]:
+        """The search, the chains and the groups of a setting; each needs the one before."""
+        searches = {
+            f"{setting.name}, {run.method}, search, step size {run.lr:g}": {
+                "part": "search",
+                "setting": setting,
+                "run": run,
+            }
+            for run in _searches(setting, self.methods)
+        }
+        yield searches
+        lrs = _chosen(setting, self.methods, [done[key] for key in searches])
+        yield {
+            f"{setting.name}, {key}": {"part": "chain", "setting": setting, "run": run}
+            for key, run in self.chains(config, setting, lrs).items()
+        }
+        yield {
+            f"{setting.name}, {key}": {"part": "group", "setting": setting, **group}
+            for key, group in self.groups(config, setting, lrs).items()
+        }
 
     def run(self, config: C, data: Path | None, **options: Any) -> Record:
         part, setting = options.pop("part"), options.pop("setting")

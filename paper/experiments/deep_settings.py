@@ -193,7 +193,14 @@ CONVERGED = {
     ),
 }
 CONVERGED["cifar100"] = replace(CONVERGED["cifar10"], source="cifar100", exploration=0.94)
-AUGMENTED = replace(CONVERGED["cifar10"], label="cifar10, augmented", augment=True, seeds=1)
+AUGMENTED = replace(
+    CONVERGED["cifar10"],
+    label="cifar10, augmented",
+    augment=True,
+    seeds=1,
+    searched=(0.5,),
+    searched_sgdm=(0.1,),
+)
 SMOKE_MNIST = replace(
     MNIST,
     network=Perceptron((784, 20, 10), batch=10),

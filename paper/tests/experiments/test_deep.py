@@ -168,7 +168,8 @@ def test_the_search_comes_first_and_decides_the_step_sizes():
     config = TABLE.presets["smoke"]
     search = TABLE.jobs(config, {})
     assert {job["part"] for job in search.values()} == {"search"}
-    assert len(search) == 2 * 8 * 2
+    assert {job["setting"].name for job in search.values()} == {"cifar10"}
+    assert len(search) == 8 * 2
     for job in search.values():
         assert job["run"].held_out == 10
     done = done_search(TABLE, config, best=0.3)
@@ -181,6 +182,19 @@ def test_the_search_comes_first_and_decides_the_step_sizes():
     lost = {key: {**record, "validation_nll": None} for key, record in done.items()}
     with pytest.raises(ValueError, match="diverged at every step size"):
         TABLE.jobs(config, lost)
+
+
+def test_a_setting_follows_when_the_one_before_is_done():
+    config = TABLE.presets["smoke"]
+    done = done_search(TABLE, config, best=0.3)
+    for part in ("chain", "group"):
+        jobs = TABLE.jobs(config, done)
+        new = [key for key in jobs if key not in done]
+        assert {jobs[key]["part"] for key in new} == {part}
+        done.update({key: {} for key in new})
+    jobs = TABLE.jobs(config, done)
+    new = [jobs[key] for key in jobs if key not in done]
+    assert {(job["part"], job["setting"].name) for job in new} == {("search", "cifar100")}
 
 
 def test_chains_of_the_table_and_networks_of_the_ensembles():
