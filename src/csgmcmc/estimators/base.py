@@ -214,9 +214,9 @@ class BayesianMLP(BaseEstimator):
 
         Returns whether they were stable. `lr_share` is that of the lr that a range test finds.
         """
-        stacked = self._is_perceptron
-        together = stacked and self._chains_together
-        runs = [range(len(models))] if together else [range(i, i + 1) for i in range(len(models))]
+        # A stack of one chain would only cost time.
+        stacked = self._is_perceptron and self._chains_together and len(models) > 1
+        runs = [range(len(models))] if stacked else [range(i, i + 1) for i in range(len(models))]
         rows_per_epoch = min(len(own) for own in plan.rows)  # so that all chains are as long
         losses: list[list[float]] = []
         per_epoch = 1
