@@ -9,7 +9,7 @@ published. The rest is taken from CIFAR: batch 64 a process, step sizes, beta, w
 momentum, temperature 1/N and the schedules of SGDM and SGHMC. SGHMC keeps as many draws as cSGHMC.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Subset
 
 from csgmcmc import ProcessLayout, init_distributed
 from csgmcmc.diagnostics import top_k_accuracy
-from csgmcmc.draws import DrawStore
+from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.posterior import ClassPredictive, Posterior
 from paper.data import ImageFolder, find_image_folder
 from paper.experiments.base import Config, Experiment, Record
@@ -45,11 +45,13 @@ class ImagenetConfig(Config):
     Args:
         network: ResNet-50, or "tiny", which has its parts; its batch is that of each process.
         size: height and width of the images.
+        augment: random crops and mirrored images in training.
         loaders: processes that read images, for each process that trains.
     """
 
     network: ResidualNetwork = RESNET50
     size: int = 224
+    augment: bool = True
     epochs: int = 120
     cycles: int = 3
     exploration: float = 0.8
@@ -80,8 +82,14 @@ class Imagenet(Experiment[ImagenetConfig]):
     keeps_draws = True
     presets = {  # noqa: RUF012  (the base declares it)
         "paper": ImagenetConfig(),
+        # Cycles that fit the training data, for a slice of ImageNet; crops would not let them.
         "laptop": ImagenetConfig(
-            network=ResidualNetwork("tiny", width=8, batch=32), size=32, epochs=12, loaders=0
+            seeds=3,
+            network=ResidualNetwork("tiny", width=16, batch=32),
+            size=32,
+            augment=False,
+            epochs=60,
+            loaders=0,
         ),
         "smoke": ImagenetConfig(
             network=ResidualNetwork("tiny", width=8, batch=8),
@@ -107,15 +115,26 @@ class Imagenet(Experiment[ImagenetConfig]):
             raise ValueError("ImageNet cannot be downloaded freely: name its folder with --data")
         run, here = config.run(options["method"], options["seed"]), init_distributed(chains=1)
         root = find_image_folder(data)
-        train, val = (ImageFolder(root, part, size=config.size) for part in ("train", "val"))
+        train = ImageFolder(root, "train", size=config.size, augment=config.augment)
+        val = ImageFolder(root, "val", size=config.size)
         folder = options["draws"] / "imagenet" / f"{run.method}-seed{run.seed}"
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(1000 * run.seed + here.replica_id)  # crops, if no loader makes them
             _sample(config, run, here, train, folder)
         if here.group is not None:
             dist.barrier(here.group)  # the first replica has written the last draw
-        found = _scores(config, here, val, folder)
-        return {**asdict(run), "processes": here.replicas, "train": len(train), "scores": found}
+        found = _scores(config, here, val, DrawStore(folder))
+        plain = ImageFolder(root, "train", size=config.size, augment=False)
+        ends = {draw.cycle: draw for draw in DrawStore(folder)}
+        return {
+            **asdict(run),
+            "processes": here.replicas,
+            "train": len(train),
+            "train_errors": [
+                _scores(config, here, plain, [draw])["top1_error"] for draw in ends.values()
+            ],
+            "scores": found,
+        }
 
 
 def _sample(
@@ -144,11 +163,12 @@ def _sample(
     ).run(resume=True)
 
 
-def _scores(config: ImagenetConfig, here: ProcessLayout, val: ImageFolder, folder: Path) -> Record:
-    """Scores on the validation data, of which each process takes its part."""
-    draws = DrawStore(folder)
-    model = config.network.make(len(val.classes)).to(here.device)
-    mine = Subset(val, range(here.replica_id, len(val), here.replicas))
+def _scores(
+    config: ImagenetConfig, here: ProcessLayout, images: ImageFolder, draws: Sequence[Draw]
+) -> Record:
+    """Scores on some images, of which each process takes its part."""
+    model = config.network.make(len(images.classes)).to(here.device)
+    mine = Subset(images, range(here.replica_id, len(images), here.replicas))
     loader = DataLoader(mine, config.network.batch, num_workers=config.loaders)
     predictive = predict(Posterior(model, draws, vectorize=False, progress=False), loader)
     sums = torch.tensor(list(_sums(predictive)), dtype=torch.float64, device=here.device)

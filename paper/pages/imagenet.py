@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from paper.experiments.imagenet import METHODS
 from paper.report.compare import RULE, all_lower, shown
 from paper.report.page import Claim, Grid, Page, Results
@@ -75,10 +77,31 @@ def page(results: Results) -> Page:
             "process. The paper states the network, the epochs, the cycles and the draws of a "
             "cycle. It gives no step size, β, weight decay, batch or schedule for ImageNet: those "
             "of CIFAR are used, and temperature 1/N.",
+            *_gate(results),
             table,
             RULE,
         ],
     )
+
+
+def _gate(results: Results) -> list[str]:
+    """The training error at the end of each cycle, where the records have it."""
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    sizes: set[str] = set()
+    for record in results["records"].values():
+        if "train_errors" in record:
+            found[record["method"]].append(record["train_errors"])
+            sizes.add(f"{record['train']:,} training and {record['scores']['tested']:,} validation")
+    if not found:
+        return []
+    errors = "; ".join(
+        f"{method} {', '.join(f'{100 * mean:.2f}' for mean in np.mean(one, axis=0))}"
+        for method, one in found.items()
+    )
+    return [
+        f"{' or '.join(sorted(sizes))} images. The gate, the training error at the end of each "
+        f"cycle in percent, mean over seeds: {errors}."
+    ]
 
 
 def _paper(method: str, column: int) -> str:
