@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from paper.experiments.truth import best_lrs
 from paper.experiments.truth_runs import ENSEMBLES, METHODS
@@ -35,7 +36,7 @@ SHOWN = {  # in the picture: colour, and line
     "SWAG": (COLOURS[6], ":"),
     "MC dropout": (COLOURS[7], ":"),
 }
-CHOICES = {"validation_tv": "nearest to HMC", "validation_nll": "of the lowest NLL"}
+TICKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 Row = Mapping[str, Any]
 Scores = Mapping[int, Mapping[str, Mapping[int, Row]]]
@@ -225,7 +226,12 @@ def _picture(data: str, chosen: Scores, budgets: Sequence[int], reference: Row) 
                 axes.plot(budgets, means, color=colour, linestyle=line, marker=".", label=method)
         axes.axhline(lowest, color=INK, linestyle=":", linewidth=0.8)
         axes.set(xscale="log", xlabel="minibatch gradients", ylabel=label)
-        axes.set_ylim(bottom=0)
+        axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
+        axes.minorticks_off()
+        if score == "disagreement":  # which may be 0
+            axes.set_ylim(bottom=0)
+        else:
+            _small_numbers_apart(axes)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return Picture(
         f"{data}-distance",
@@ -234,6 +240,15 @@ def _picture(data: str, chosen: Scores, budgets: Sequence[int], reference: Row) 
         "lower is nearer. Dotted: two halves of HMC's own chains. Methods that are not shown are "
         "in the table.",
     )
+
+
+def _small_numbers_apart(axes: Axes) -> None:
+    """A logarithmic axis with a few plain numbers."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    ticks = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
 
 
 def _search(data: str, runs: Sequence[Row]) -> Grid:
