@@ -53,6 +53,7 @@ METHODS = tuple(name for names in RUNS.values() for name in names)
 BURN_IN = 0.2  # of SGHMC without cycles
 SWAG_START, SWAG_LR, SWAG_RANK = 0.75, 0.5, 20  # when it begins, the share of the step size, K
 ROWS = 200  # of a batch for curvatures
+HOTTEST = 1000.0  # temperatures above are recorded as this: they may overflow
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,12 @@ def run(
             draws, options = draws_of(method, model, own, problem, plan, source, seed)
             further = {"draws": float(len(draws))}
             if trained in SAMPLERS:
-                further["temperature"] = temperature(draws, source.train, problem.weight_decay)
-            rows.append((predict(model, draws, source, **options), further))
+                heat = temperature(draws, source.train, problem.weight_decay)
+                further["temperature"] = min(heat, HOTTEST)
+            predicted = predict(model, draws, source, **options)
+            if not all(bool(probs.isfinite().all()) for probs in predicted.values()):
+                raise FloatingPointError(f"predictions of {method} are not finite")
+            rows.append((predicted, further))
     return found
 
 
@@ -271,7 +276,7 @@ def temperature(draws: Sequence[Draw], part: Part, weight_decay: float) -> float
     )
     points = flat(weights)
     products = points * (flat(gradients) + weight_decay * points) * rows
-    return float(products.mean())
+    return float(products.mean().nan_to_num(HOTTEST))
 
 
 def shape_of(problem: Problem) -> str:

@@ -36,6 +36,7 @@ SHOWN = {  # in the picture: colour, and line
     "SWAG": (COLOURS[6], ":"),
     "MC dropout": (COLOURS[7], ":"),
 }
+HOT = 10.0
 TICKS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 Row = Mapping[str, Any]
@@ -183,7 +184,7 @@ def _table(data: str, chosen: Scores, budgets: Sequence[int]) -> Grid:
                     mean_and_error([100 * row["error"] for row in rows], 2),
                     column("nll", 4),
                     column("ece", 4),
-                    column("temperature", 2) if "temperature" in rows[0] else "",
+                    _heat([row["temperature"] for row in rows if "temperature" in row]),
                 ]
             )
     name, outside = NAMES[data]
@@ -203,6 +204,13 @@ def _table(data: str, chosen: Scores, budgets: Sequence[int]) -> Grid:
             "step size and minibatches heat."
         ),
     )
+
+
+def _heat(values: Sequence[float]) -> str:
+    """The temperature; far above 1 its value says no more."""
+    if not values:
+        return ""
+    return mean_and_error(values, 2) if max(values) < HOT else f"above {HOT:g}"
 
 
 def _picture(data: str, chosen: Scores, budgets: Sequence[int], reference: Row) -> Picture:
