@@ -172,14 +172,12 @@ def job_key(case: Case, trained: str, budget: int, lr: float) -> str:
     return f"{case.problem.data}: {trained}, budget {budget}, step size {lr:g}"
 
 
-def best_lrs(
-    records: Sequence[Mapping[str, Any]], score: str = "validation_tv"
-) -> dict[str, float]:
-    """Of each method the step size with the lowest mean score, of runs that did not diverge."""
+def best_lrs(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Of each method the step size that is nearest to HMC on validation data, if any converged."""
     found: dict[str, dict[float, float]] = {}
     for record in records:
         for method in {row["method"] for row in record["rows"]}:
-            own = [row[score] for row in record["rows"] if row["method"] == method]
+            own = [row["validation_tv"] for row in record["rows"] if row["method"] == method]
             found.setdefault(method, {})[record["lr"]] = float(np.mean(own))
     return {method: min(values, key=lambda lr: values[lr]) for method, values in found.items()}
 

@@ -234,7 +234,7 @@ def test_the_page_shows_the_table_the_picture_and_claims(smoke):
     methods = [row[1] for row in grids[1].rows]
     assert methods == 2 * [HMC, *METHODS]
     assert [part.name for part in page.parts if isinstance(part, Picture)] == ["moons-distance"]
-    assert len(page.claims) == 5
+    assert len(page.claims) == 4
 
 
 def change_scores(results, values):
