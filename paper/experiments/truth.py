@@ -12,10 +12,11 @@ experiment of the paper, which has no such reference. Choices:
 - A budget is a number of minibatch gradients. An ensemble shares it among its networks.
 - Every method has the step size, of a grid, whose predictions on validation data are nearest to
   HMC's there: all are shown at their best, and no choice sees the test data. The grid is searched
-  at all budgets but the largest, which has the step size of the one before it.
+  at all budgets but the largest, which tries the step size of the one before it and the next
+  smaller one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def _method_jobs(
                 before = [job_key(case, trained, case.plans[number - 1].budget, lr) for lr in lrs]
                 if not all(key in done for key in before):
                     continue
-                lrs = sorted({*best_lrs([done[key] for key in before]).values()})
+                lrs = with_next_smaller(lrs, best_lrs([done[key] for key in before]).values())
             for lr in lrs:
                 yield (
                     job_key(case, trained, plan.budget, lr),
@@ -165,6 +166,13 @@ def _method_jobs(
                         "reference": done[reference_key(case)]["probs"],
                     },
                 )
+
+
+def with_next_smaller(tried: Sequence[float], best: Iterable[float]) -> list[float]:
+    """The best step sizes of a smaller budget, and the next smaller ones, as longer runs like."""
+    ordered = sorted(tried)
+    places = {ordered.index(lr) for lr in best}
+    return [ordered[place] for place in sorted({*places, *(max(at - 1, 0) for at in places)})]
 
 
 def job_key(case: Case, trained: str, budget: int, lr: float) -> str:

@@ -10,7 +10,14 @@ import torch
 
 from csgmcmc.draws import MemoryDraws
 from paper.experiments import find_experiments, reproduce
-from paper.experiments.truth import Truth, best_lrs, job_key, plans, reference_key
+from paper.experiments.truth import (
+    Truth,
+    best_lrs,
+    job_key,
+    plans,
+    reference_key,
+    with_next_smaller,
+)
 from paper.experiments.truth_data import load
 from paper.experiments.truth_networks import flat, stacked_weights, state_of_chain
 from paper.experiments.truth_runs import (
@@ -163,7 +170,7 @@ def rows_of(lr, trained, distances):
     return {"lr": lr, "rows": rows}
 
 
-def test_the_largest_budget_has_the_best_step_size_of_the_one_before():
+def test_the_largest_budget_has_the_best_step_size_of_the_one_before_and_a_smaller_one():
     (case,) = SMOKE.cases
     done: dict[str, Any] = {}
     assert list(EXPERIMENT.jobs(SMOKE, done)) == [reference_key(case)]
@@ -187,8 +194,9 @@ def test_the_largest_budget_has_the_best_step_size_of_the_one_before():
         for trained in RUNS
     }
     assert lrs.pop("SGDM") == [0.03, 0.1]
-    assert lrs.pop("cPSGLD") == [0.01]
-    assert all(value == [0.1] for value in lrs.values())
+    assert lrs.pop("cPSGLD") == [0.003, 0.01]
+    assert all(value == [0.03, 0.1] for value in lrs.values())
+    assert with_next_smaller([0.1, 0.3, 0.01], [0.3, 0.01]) == [0.01, 0.1, 0.3]
 
 
 def test_runs_that_diverged_are_not_chosen():
