@@ -65,7 +65,7 @@ def test_run_and_report(tmp_path):
     assert made.exit_code == 0, made.output
     for name in ("index.html", "README.md"):
         assert str(tmp_path / name) in made.output
-        assert "5 of 5" in (tmp_path / name).read_text()
+        assert "5 held" in (tmp_path / name).read_text()
 
 
 def test_as_a_module(tmp_path):
