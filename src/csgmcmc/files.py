@@ -3,12 +3,22 @@
 import contextlib
 import errno
 import os
+import re
+import stat
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import safetensors
 
 from csgmcmc.errors import StoreError
+
+PART = re.compile(r"\.\d+(\.\d+)?\.part$")
+"""How the name of a temporary file ends: numbers of its process and of its thread."""
+
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that are about the process, and say nothing about the file."""
 
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool = True) -> None:
@@ -16,9 +26,13 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool
 
     Without `overwrite`, a file that is already there, or appears meanwhile, stays.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    own = f"{os.getpid()}.{threading.get_native_id()}"  # other threads may write the same file
+    temporary = path.with_name(f"{path.name}.{own}.part")
     try:
+        mode = create_anew(temporary)
         write(temporary)
+        if stat.S_IMODE(temporary.stat().st_mode) != mode:  # that of safetensors is 0600
+            temporary.chmod(mode)
         flush(temporary)
         if overwrite:
             temporary.replace(path)
@@ -28,6 +42,22 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool
         flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def create_anew(path: Path) -> int:
+    """Make an empty file in place of any file or link; returns its mode, which the umask sets."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    try:
+        return stat.S_IMODE(os.fstat(descriptor).st_mode)
+    finally:
+        os.close(descriptor)
+
+
+def parts_of(folder: Path, prefix: str = "") -> list[Path]:
+    """Temporary files of `atomic_write` in a folder, whose names begin with `prefix`."""
+    names = [name for name in os.listdir(folder) if name.startswith(prefix) and PART.search(name)]
+    return [folder / name for name in names]
 
 
 def flush(path: Path) -> None:
@@ -43,8 +73,27 @@ def flush(path: Path) -> None:
 
 def file_size(path: Path) -> int | None:
     """Size of a file, None if there is none."""
+    found = identity_of(path)
+    return None if found is None else found.size
+
+
+class FileIdentity(NamedTuple):
+    """What tells whether a file is still the same, without reading it."""
+
+    file: tuple[int, int]
+    size: int
+    changed_at: int
+
+
+def identity(status: os.stat_result) -> FileIdentity:
+    """The identity of the file that `status` is of."""
+    return FileIdentity((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
+
+
+def identity_of(path: Path) -> FileIdentity | None:
+    """The identity of a file, None if there is none."""
     try:
-        return path.stat().st_size
+        return identity(path.stat())
     except FileNotFoundError:
         return None
 
@@ -66,16 +115,26 @@ def file_sizes(folder: Path) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def readable_io_errors(path: Path, action: str) -> Iterator[None]:
+def readable_io_errors(path: Path, action: str, *, writing: bool = True) -> Iterator[None]:
     """Turn an error of the file system into a `StoreError` of one sentence."""
     try:
         yield
     except (OSError, safetensors.SafetensorError) as error:
-        code = error.errno if isinstance(error, OSError) else None
-        reason = str(error)
-        if code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in reason:
-            reason = "the disk is full"
-        elif code in (errno.EROFS, errno.EACCES, errno.EPERM) or "Read-only" in reason:
-            reason = "it is read-only for this user"
-        message = f"{path}: {action} failed: {reason}. All draws kept before are safe."
-        raise StoreError(message) from error
+        safe = " All draws kept before are safe." if writing else ""
+        raise StoreError(f"{path}: {action} failed: {reason_of(error)}.{safe}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """What an error of the file system means, in a few words."""
+    code, reason = getattr(error, "errno", None), str(error)
+    name = getattr(error, "filename", None)
+    if code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in reason:
+        return "the disk is full"
+    if code == errno.EROFS or "Read-only" in reason:
+        return "it is read-only"
+    if code in (errno.EACCES, errno.EPERM):
+        of_what = f" for {name}" if isinstance(name, (str, Path)) else ""
+        return f"this user has no permission{of_what}"
+    if code == errno.ELOOP:
+        return f"{name} is a symbolic link, which is not followed for writing"
+    return reason

@@ -39,7 +39,13 @@ class Draw:
     _load: Callable[[], dict[str, Tensor]] = field(repr=False, compare=False)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters and buffers by name. Large ones of a store are memory-mapped from its file."""
+        """Parameters and buffers by name. Large ones of a store are memory-mapped from its file.
+
+        A mapped file is read when its numbers are used. The library replaces files and never
+        changes them in place. If another program does so meanwhile, the numbers are the changed
+        ones, and one that makes the file shorter ends this process (SIGBUS): copy stores, with
+        `cp` or `rsync` to another folder, rather than write over one that is in use.
+        """
         return self._load()
 
     def load_into(self, model: nn.Module) -> None:
@@ -81,6 +87,7 @@ class Draws(ABC, Sequence[Draw]):
         check_choice("stage", stage, get_args(Stage))
         chain_id = check_count("chain_id", chain_id, at_least=0)
         tensors = partial(dict, tensors_of(model))
+        log_likelihood = None if log_likelihood is None else float(log_likelihood)
         self._append(Draw(chain_id, step, cycle, stage, log_likelihood, tensors))
 
     @abstractmethod

@@ -1,5 +1,7 @@
 """One writer per chain: a file lock that ends with the process that holds it, however it ends."""
 
+import errno
+import os
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -10,22 +12,47 @@ from csgmcmc.errors import LockedError
 TIMEOUT_SECONDS = 0.3
 
 
-def acquire_lock(path: Path, what: str) -> FileLock:
-    """Lock `path` until the lock is released, or the process ends; `what` is for the error."""
-    lock = FileLock(path, timeout=TIMEOUT_SECONDS, poll_interval=TIMEOUT_SECONDS / 10)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise LockedError(
-            f"{what} is being written by another process: give each chain a chain_id of its own, "
-            "or wait until that run has ended"
-        ) from error
-    return lock
+class Lock:
+    """A lock of this process. A child that is forked from it has a copy, which holds nothing.
+
+    Args:
+        path: the file that is locked.
+        what: what that means, for the error: "chain 0 of runs/mine".
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        # Any thread may release it: a lock of one thread would stay locked then.
+        self._lock = FileLock(
+            path,
+            timeout=TIMEOUT_SECONDS,
+            poll_interval=TIMEOUT_SECONDS / 10,
+            thread_local=False,
+        )
+        self._process_id = os.getpid()
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise LockedError(
+                f"{what} is being written by another process: give each chain a chain_id of its "
+                "own, or wait until that run has ended"
+            ) from error
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this process holds it."""
+        return self._process_id == os.getpid()
+
+    def release(self) -> None:
+        """Let others lock it."""
+        if self.is_held:
+            self._lock.release()
 
 
 def is_locked(path: Path) -> bool:
     """Whether some process holds the lock on `path` now."""
-    if not path.exists():
+    if path.is_symlink() or not path.exists():
         return False
     try:
         with FileLock(path, timeout=0):

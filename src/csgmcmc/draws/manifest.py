@@ -10,9 +10,10 @@ import os
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-from csgmcmc.files import flush
+from csgmcmc.errors import StoreError
+from csgmcmc.files import FileIdentity, flush, identity, identity_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Manifest:
         self._start_again()
 
     def _start_again(self) -> None:
-        self._seen: _Identity | None = None  # the file, when it was last read or written
+        self._seen: FileIdentity | None = None  # the file, when it was last read or written
         self._end = 0  # of the last whole line that was read or written
         self._tail = (0, b"")  # where the last line is, and what: if not, the file is another one
         self._line_count = 0
@@ -49,7 +50,7 @@ class Manifest:
 
         All lines, if the file has not just grown since.
         """
-        seen, found = self._seen, _identity_of(self.path)
+        seen, found = self._seen, identity_of(self.path)
         if found == seen:
             return Lines()
         if found is None:
@@ -61,7 +62,7 @@ class Manifest:
                 self._start_again()
             file.seek(self._end)
             content = file.read()
-        records, problems = _parse(content, self._line_count, self.path.name)
+        records, problems = _parse(content, self._line_count, self.path)
         # A last line without its end may still be in writing: it is read again with what follows.
         whole = content.rfind(b"\n") + 1
         last_line = content.rfind(b"\n", 0, max(whole - 1, 0)) + 1
@@ -71,7 +72,7 @@ class Manifest:
         self._seen = found
         return Lines(records, problems, replaced=seen is not None and not grown)
 
-    def _continues(self, file: BinaryIO, seen: "_Identity", found: "_Identity") -> bool:
+    def _continues(self, file: BinaryIO, seen: FileIdentity, found: FileIdentity) -> bool:
         """Whether it is the file that was seen, with more at its end."""
         if found.file != seen.file or found.size <= seen.size:
             return False
@@ -87,7 +88,7 @@ class Manifest:
         """
         text = json.dumps(record, separators=(",", ":"))
         line = f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
-        with self.path.open("ab+", buffering=0) as file:
+        with open(self.path, "ab+", buffering=0, opener=_open_itself) as file:
             size = file.seek(0, os.SEEK_END)
             if size:  # do not append to a torn line
                 file.seek(size - 1)
@@ -99,7 +100,7 @@ class Manifest:
             if flushed:
                 os.fsync(file.fileno())
                 self._is_flushed = True
-            self._seen = _identity(os.fstat(file.fileno()))
+            self._seen = identity(os.fstat(file.fileno()))
         self._end = self._seen.size
         self._tail = (self._end - len(line), line)
         self._line_count += line.count(b"\n")
@@ -111,26 +112,12 @@ class Manifest:
             self._is_flushed = True
 
 
-class _Identity(NamedTuple):
-    """What tells whether a file is still the same, without reading it."""
-
-    file: tuple[int, int]
-    size: int
-    changed_at: int
+def _open_itself(path: str, flags: int) -> int:
+    """Open a file, but no link to another one, which may not be of the store at all."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def _identity(status: os.stat_result) -> _Identity:
-    return _Identity((status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns)
-
-
-def _identity_of(path: Path) -> _Identity | None:
-    try:
-        return _identity(path.stat())
-    except FileNotFoundError:
-        return None
-
-
-def _parse(content: bytes, lines_before: int, name: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _parse(content: bytes, lines_before: int, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """The records of some lines, and a sentence for each line that cannot be used."""
     good: list[bytes] = []
     problems: list[str] = []
@@ -141,6 +128,11 @@ def _parse(content: bytes, lines_before: int, name: str) -> tuple[list[dict[str,
             good.append(text)
         elif line:
             torn = "torn" if number == len(lines) else "torn or changed"
-            problems.append(f"{name}, line {lines_before + number}: {torn}, skipped")
-    records = json.loads(f"[{b','.join(good).decode()}]")  # one call: many times faster
+            problems.append(f"{path.name}, line {lines_before + number}: {torn}, skipped")
+    try:
+        records = json.loads(f"[{b','.join(good).decode()}]")  # one call: many times faster
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{path} is not a manifest of csgmcmc: {error}") from error
+    if not all(type(record) is dict for record in records):
+        raise StoreError(f"{path} is not a manifest of csgmcmc: a line is not a JSON object")
     return records, problems

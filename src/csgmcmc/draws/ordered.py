@@ -55,6 +55,10 @@ class ByChainAndStep(Generic[T]):
         """The keys of one chain, by step."""
         return self.keys[self._first_of(chain_id) : self._first_of(chain_id + 1)]
 
+    def has_chain(self, chain_id: int) -> bool:
+        """Whether a draw of this chain is kept."""
+        return self._first_of(chain_id) < self._first_of(chain_id + 1)
+
     def chain_ids(self) -> list[int]:
         """Numbers of the chains that have draws."""
         found: list[int] = []

@@ -14,36 +14,54 @@ that chains never wait for each other.
 
 import json
 import os
-import platform
+import threading
 import warnings
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from torch import Tensor
 
+from csgmcmc.arguments import plain_value
 from csgmcmc.draws.base import Draw, Draws
-from csgmcmc.draws.lock import acquire_lock, is_locked
+from csgmcmc.draws.folder import (
+    FORMAT,
+    chain_of,
+    chains_with_manifest,
+    draw_name,
+    is_line_of_draw,
+    manifest_name,
+    problems_of_files,
+    read_dtype,
+    remove_leftover_parts,
+    versions,
+)
+from csgmcmc.draws.lock import Lock, is_locked
 from csgmcmc.draws.manifest import Lines, Manifest
 from csgmcmc.draws.ordered import ByChainAndStep, Key
 from csgmcmc.draws.shared import Only, SharedTensors
 from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_tensors
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
-from csgmcmc.files import atomic_write, file_size, file_sizes, flush, readable_io_errors
-
-FORMAT = 1
+from csgmcmc.files import (
+    FileIdentity,
+    atomic_write,
+    file_size,
+    file_sizes,
+    flush,
+    identity_of,
+    readable_io_errors,
+)
 
 
 class DrawStore(Draws):
     """A folder of draws.
 
-    A pickle or a deep copy of it opens the same folder again, without its locks.
+    A pickle or a deep copy of it opens the same folder again, without its locks. So does a forked
+    process: it reads, and writes only chains that its parent does not. Threads may share a store.
 
     Args:
         path: the folder; created by the first append.
@@ -65,23 +83,28 @@ class DrawStore(Draws):
     ) -> None:
         if dtype is not None and not dtype.is_floating_point:
             raise ValueError(f"dtype must be a floating point dtype, got {dtype}")
-        self.path, self.provenance = Path(path), provenance or {}
+        self.path, self.provenance = Path(path), _checked_provenance(provenance or {})
         self._only, self._dtype = only, dtype
         self._base = SharedTensors(self.path / "base.safetensors")
         self._kept: ByChainAndStep[dict[str, Any]] = ByChainAndStep()
         self._log_likelihoods: dict[Key, float] = {}
         self._headers: dict[int, dict[str, Any]] = {}
         self._manifests: dict[int, Manifest] = {}
-        self._locks: dict[int, FileLock] = {}
+        self._foreign: dict[int, str] = {}  # why a chain's manifest is not that of the chain
+        self._own_provenance: dict[int, dict[str, Any]] = {}  # of the chains that are written here
+        self._locks: dict[int, Lock] = {}
+        self._mutex = threading.RLock()  # for writers in several threads
         self._flushed_later: set[int] = set()
-        self._trusted: set[str] = set()
+        self._trusted: dict[str, FileIdentity | None] = {}  # files whose content was checked
         self._dtype_on_disk: str | None = None
         self.problems: list[str] = []
         """One sentence per damaged or leftover file."""
 
-        if (self.path / "store.json").exists():
-            self._check_format()
-        self._read()
+        with readable_io_errors(self.path, "reading the store", writing=False):
+            if self.path.exists() and not self.path.is_dir():
+                raise StoreError(f"{self.path} is not a folder, so it cannot be a draw store")
+            self._dtype_on_disk = read_dtype(self.path)
+            self._read()
         if self.problems:
             listed = "; ".join(self.problems[:5])
             more = f"; and {len(self.problems) - 5} more" if len(self.problems) > 5 else ""
@@ -91,28 +114,18 @@ class DrawStore(Draws):
         options = {"only": self._only, "dtype": self._dtype, "provenance": self.provenance}
         return partial(type(self), self.path.absolute(), **options), ()
 
-    def _check_format(self) -> None:
-        try:
-            found = json.loads((self.path / "store.json").read_text())
-        except json.JSONDecodeError as error:
-            raise StoreError(f"{self.path}/store.json is damaged: {error}") from error
-        if found["format"] > FORMAT:
-            raise StoreError(
-                f"{self.path} has format {found['format']}, newer than this version of csgmcmc "
-                f"reads ({FORMAT}): upgrade csgmcmc"
-            )
-        self._dtype_on_disk = found.get("dtype")
-
     def _read(self) -> None:
         """Read the manifests, then list the files: never the other way round.
 
         While a chain is being written, its newest file may have no line yet.
         """
         records: list[dict[str, Any]] = []
-        for path in sorted((self.path / "chains").glob("*.manifest")):
-            lines = self._manifest(int(path.stem)).read_new()
-            records += self._enter(int(path.stem), lines)
+        chain_ids, strays = chains_with_manifest(self.path)
+        for chain_id in chain_ids:
+            lines = self._manifest(chain_id).read_new()
+            records += self._enter(chain_id, lines)
             self.problems += lines.problems
+        self.problems += [*self._foreign.values(), *strays]
         sizes = file_sizes(self.path / "draws")
         whole = {
             (record["chain"], record["step"]): record
@@ -121,7 +134,7 @@ class DrawStore(Draws):
         }
         self._kept.update(whole)
         if len(whole) < len(records):
-            self.problems += _problems_of_files(records, sizes)
+            self.problems += problems_of_files(records, sizes)
         if any(record["base"] for record in records) and not self._base.path.exists():
             self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
         for name in self._leftover(sizes.keys() - {record["draw"] for record in records}):
@@ -129,11 +142,13 @@ class DrawStore(Draws):
 
     def _leftover(self, without_line: set[str]) -> list[str]:
         """Of files that had no line, those that nobody is about to give one, or has meanwhile."""
-        for chain_id in self._manifests if without_line else ():
-            of_chain = {name for name in without_line if name.startswith(f"{chain_id:04d}-")}
-            if of_chain and is_locked(self._lock_file(chain_id)):
+        chains: dict[int | None, set[str]] = {}
+        for name in without_line:
+            chains.setdefault(chain_of(name), set()).add(name)
+        for chain_id, of_chain in chains.items():
+            if chain_id is not None and is_locked(self._lock_file(chain_id)):
                 without_line = without_line - of_chain
-            elif of_chain:
+            elif chain_id is not None:
                 self._read_on(chain_id)
         return sorted(without_line - {record["draw"] for record in self._kept.values()})
 
@@ -142,7 +157,7 @@ class DrawStore(Draws):
         for record in self._enter(chain_id, self._manifest(chain_id).read_new()):
             if file_size(self.path / "draws" / record["draw"]) == record["bytes"]:
                 self._kept[chain_id, record["step"]] = record
-                self._trusted.discard(record["draw"])
+                self._trusted.pop(record["draw"], None)
 
     def _enter(self, chain_id: int, lines: Lines) -> list[dict[str, Any]]:
         """Read a manifest's header and log-likelihoods; return the lines of draws."""
@@ -151,9 +166,18 @@ class DrawStore(Draws):
             for key in [key for key in self._log_likelihoods if key[0] == chain_id]:
                 del self._log_likelihoods[key]
             self._headers.pop(chain_id, None)
+            self._foreign.pop(chain_id, None)
+        name = f"chains/{manifest_name(chain_id)}"
+        if others := {line.get("chain", chain_id) for line in lines.records} - {chain_id}:
+            self._kept.forget_chain(chain_id)
+            self._foreign[chain_id] = f"{name}: holds lines of chain {min(others)}, ignored"
+        if chain_id in self._foreign:  # its log-likelihoods would be those of other draws
+            return []
         records: list[dict[str, Any]] = []
         for line in lines.records:
             if "draw" in line:
+                if not is_line_of_draw(line, chain_id):
+                    raise StoreError(f"{self.path}/{name}: has a line that no version has written")
                 records.append(line)
             elif "likelihood_of" in line:
                 self._log_likelihoods[chain_id, line["likelihood_of"]] = line["log_likelihood"]
@@ -169,7 +193,9 @@ class DrawStore(Draws):
 
     def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
         name = record["draw"]
-        if name not in self._trusted and (problem := self._damage(record)):
+        found = identity_of(self.path / "draws" / name)  # of a file that was changed: another one
+        unknown = found is None or self._trusted.get(name) != found
+        if unknown and (problem := self._damage(record)):
             raise StoreError(problem)
         base = self._base.tensors() if record["base"] else {}
         if self._base.checksum != record["base"] and record["base"]:
@@ -179,13 +205,14 @@ class DrawStore(Draws):
     def _damage(self, record: dict[str, Any]) -> str | None:
         """Read all of a draw's file: what is wrong with it, or None."""
         file = self.path / "draws" / record["draw"]
+        found = identity_of(file)
         try:
             tensors = read_tensors(file)
         except StoreError as error:
             return str(error)
         if checksum(tensors) != record["checksum"]:
             return f"{file}: checksum does not match, damaged"
-        self._trusted.add(record["draw"])
+        self._trusted[record["draw"]] = found
         return None
 
     def _needs_base(self) -> bool:
@@ -216,32 +243,45 @@ class DrawStore(Draws):
         """Become the only writer of a chain, until `close`; `append` does so by itself.
 
         Raises `LockedError` if another process, or another store object, holds the lock.
-        `provenance` is recorded for this chain, in addition to that of the store.
+        `provenance` is recorded with the first draw of this chain, besides that of the store.
         """
-        if chain_id in self._locks:
-            return
-        if (self.path / "store.json").exists():
-            self._check_format()
+        with self._mutex:
+            if provenance is not None:
+                self._own_provenance[chain_id] = _checked_provenance(provenance)
+            if self._holds(chain_id):
+                return
+            self._lock(chain_id)
             if self._dtype_on_disk != _named(self._dtype):
+                self.close([chain_id])
                 raise StoreError(
                     f"{self.path} keeps draws in dtype={self._dtype_on_disk}, and was opened with "
                     f"dtype={_named(self._dtype)}: open it with the same"
                 )
-        self._lock(chain_id, provenance)
 
-    def _lock(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
+    def _holds(self, chain_id: int) -> bool:
+        """Whether this process holds the lock; a forked child has only the parent's entry of it."""
+        return chain_id in self._locks and self._locks[chain_id].is_held
+
+    def _lock(self, chain_id: int) -> None:
         """`lock_chain` without the check of the dtype, which matters to draws only."""
         with readable_io_errors(self.path, f"locking chain {chain_id}"):
-            self._create()
+            self._dtype_on_disk = read_dtype(self.path)  # an error before anything is written
+            for folder in ("chains", "draws"):
+                (self.path / folder).mkdir(parents=True, exist_ok=True)
             what = f"chain {chain_id} of {self.path}"
-            self._locks[chain_id] = acquire_lock(self._lock_file(chain_id), what)
-            self._read_on(chain_id)  # another process may have written this chain
-            if chain_id not in self._headers:
-                made = {**self.provenance, **(provenance or {})}
-                header = {"chain": chain_id, "provenance": made, "versions": versions()}
-                self._manifest(chain_id).append(header)
-                flush(self.path / "chains")
-                self._headers[chain_id] = header
+            self._locks[chain_id] = Lock(self._lock_file(chain_id), what)
+            try:
+                self._create()
+                remove_leftover_parts(self.path, chain_id)
+                self._read_on(chain_id)  # another process may have written this chain
+                self._check_own(chain_id)
+            except BaseException:
+                self.close([chain_id])
+                raise
+
+    def _check_own(self, chain_id: int) -> None:
+        if chain_id in self._foreign:
+            raise StoreError(f"{self.path} cannot be written: {self._foreign[chain_id]}")
 
     @contextmanager
     def locked(self, chain_ids: Collection[int]) -> Iterator[None]:
@@ -250,12 +290,14 @@ class DrawStore(Draws):
         Those are written at once, and flushed to the disk together at the end of the block: a crash
         of the machine may lose those of the block, which can be computed again, but no draw.
         """
-        to_lock = [chain_id for chain_id in chain_ids if chain_id not in self._locks]
-        to_flush = set(chain_ids) - self._flushed_later  # others are flushed by an outer block
-        self._flushed_later |= to_flush
+        with self._mutex:
+            to_lock = [chain_id for chain_id in chain_ids if not self._holds(chain_id)]
+            to_flush = set(chain_ids) - self._flushed_later  # others are flushed by an outer block
+            self._flushed_later |= to_flush
         try:
             for chain_id in to_lock:
-                self._lock(chain_id)
+                with self._mutex:
+                    self._lock(chain_id)
             yield
         finally:
             self._flushed_later -= to_flush
@@ -268,20 +310,36 @@ class DrawStore(Draws):
 
     def close(self, chain_ids: Collection[int] | None = None) -> None:
         """Release the locks of some chains, by default of all; the next append takes them again."""
-        for chain_id in list(self._locks if chain_ids is None else self._locks.keys() & chain_ids):
-            self._locks.pop(chain_id).release()
+        with self._mutex:
+            chosen = self._locks if chain_ids is None else self._locks.keys() & chain_ids
+            for chain_id in list(chosen):
+                self._locks.pop(chain_id).release()
 
     def _create(self) -> None:
-        for folder in ("chains", "draws"):
-            (self.path / folder).mkdir(parents=True, exist_ok=True)
         file = self.path / "store.json"
         if not file.exists():
             text = json.dumps({"format": FORMAT, "dtype": _named(self._dtype)})
             atomic_write(file, lambda temporary: temporary.write_text(text + "\n"))
+            self._dtype_on_disk = read_dtype(self.path)
+
+    def _write_header(self, chain_id: int) -> None:
+        """Say what makes the chain, before its first draw.
+
+        What a run has said that was stopped before its first draw is no longer true.
+        """
+        if chain_id in self._headers and self._kept.has_chain(chain_id):
+            return
+        made = {**self.provenance, **self._own_provenance.get(chain_id, {})}
+        if chain_id in self._headers and self._headers[chain_id].get("provenance") == made:
+            return
+        header = {"chain": chain_id, "provenance": made, "versions": versions()}
+        self._manifest(chain_id).append(header)
+        flush(self.path / "chains")
+        self._headers[chain_id] = header
 
     def _manifest(self, chain_id: int) -> Manifest:
         if chain_id not in self._manifests:
-            path = self.path / "chains" / f"{chain_id:04d}.manifest"
+            path = self.path / "chains" / manifest_name(chain_id)
             self._manifests[chain_id] = Manifest(path)
         return self._manifests[chain_id]
 
@@ -290,8 +348,9 @@ class DrawStore(Draws):
 
     def _append(self, draw: Draw) -> None:
         chain_id, step = draw.chain_id, draw.step
-        self.lock_chain(chain_id)
-        with readable_io_errors(self.path, f"writing the draw of chain {chain_id}, step {step}"):
+        action = f"writing the draw of chain {chain_id}, step {step}"
+        with self._mutex, readable_io_errors(self.path, action):
+            self.lock_chain(chain_id)
             tensors = draw.tensors()
             if self._only is not None:
                 tensors = self._base.split(tensors, self._only, self._needs_base)
@@ -301,7 +360,8 @@ class DrawStore(Draws):
                 if held["checksum"] != checksum(kept):
                     raise DrawConflictError(chain_id, step)
                 return
-            name = f"{chain_id:04d}-{step:09d}.safetensors"
+            self._write_header(chain_id)
+            name = draw_name(chain_id, step)
             file = self.path / "draws" / name
             with ThreadPoolExecutor(1) as executor:  # while the disk writes
                 digest = executor.submit(checksum, kept)
@@ -323,29 +383,19 @@ class DrawStore(Draws):
     def _set_log_likelihood(self, key: Key, value: float) -> None:
         chain_id, step = key
         action = f"setting the log-likelihood of chain {chain_id}, step {step}"
-        line = {"likelihood_of": step, "log_likelihood": value}
-        with self.locked([chain_id]), readable_io_errors(self.path, action):
+        line = {"likelihood_of": step, "chain": chain_id, "log_likelihood": value}
+        with self._mutex, self.locked([chain_id]), readable_io_errors(self.path, action):
             self._manifest(chain_id).append(line, flushed=False)  # by `locked`
-        self._log_likelihoods[key] = value
+            self._log_likelihoods[key] = value
+
+
+def _checked_provenance(provenance: dict[str, Any]) -> dict[str, Any]:
+    """The same as plain values, as they are read again."""
+    try:
+        return json.loads(json.dumps(plain_value(provenance)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"provenance must be plain values: {error}") from error
 
 
 def _named(dtype: torch.dtype | None) -> str | None:
     return None if dtype is None else str(dtype)
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that write draws."""
-    packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy", "safetensors")}
-    return {"python": platform.python_version(), **packages}
-
-
-def _problems_of_files(records: list[dict[str, Any]], sizes: dict[str, int]) -> list[str]:
-    problems: list[str] = []
-    for record in records:
-        name, size, expected = record["draw"], sizes.get(record["draw"]), record["bytes"]
-        if size is None:
-            problems.append(f"draws/{name}: missing")
-        elif size != expected:
-            what = "truncated" if size < expected else "too long"
-            problems.append(f"draws/{name}: {what} ({size} of {expected} bytes)")
-    return problems

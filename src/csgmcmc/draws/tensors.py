@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from csgmcmc.errors import StoreError
-from csgmcmc.files import atomic_write
+from csgmcmc.files import EXHAUSTED, atomic_write, reason_of
 
 DTYPES = {  # by their names in the safetensors format
     "BOOL": torch.bool,
@@ -33,14 +33,16 @@ DTYPES = {  # by their names in the safetensors format
     "C64": torch.complex64,
     "F8_E4M3": torch.float8_e4m3fn,
     "F8_E5M2": torch.float8_e5m2,
+    "F8_E4M3FNUZ": torch.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": torch.float8_e5m2fnuz,
 }
+if hasattr(torch, "float8_e8m0fnu"):  # since torch 2.7
+    DTYPES["F8_E8M0"] = torch.float8_e8m0fnu
 
 
 # A smaller file is read faster than it is mapped. And a process has 65,530 mappings by default on
 # Linux: of larger files they are enough for 4 GiB of draws.
 LARGEST_READ = 64 * 2**10
-
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, overwrite: bool = True) -> None:
@@ -72,7 +74,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
             raise
-        raise StoreError(f"{path}: cannot be read ({error})") from error
+        raise StoreError(f"{path}: cannot be read ({reason_of(error)})") from error
     return tensors
 
 
@@ -108,14 +110,25 @@ def for_disk(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[s
     ready: dict[str, Tensor] = {}
     done: dict[tuple, Tensor] = {}  # tied tensors stay tied
     for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.dtype not in DTYPES.values():
+            kind = tensor.dtype if tensor.layout == torch.strided else tensor.layout
+            raise ValueError(
+                f"{name} is {kind}, which a DrawStore cannot hold: convert it, or register it with "
+                "persistent=False"
+            )
         key = (tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.stride())
         if key not in done or not tensor.numel():
             narrow = dtype is not None and tensor.is_floating_point()
             done[key] = tensor.to("cpu", dtype if narrow else tensor.dtype).contiguous()
-            if narrow and done[key].isfinite().ne(tensor.isfinite().cpu()).any():
+            if narrow and _is_finite(done[key]).ne(_is_finite(tensor).cpu()).any():
                 raise ValueError(f"{name} holds numbers too large for dtype={dtype}")
         ready[name] = done[key]
     return ready
+
+
+def _is_finite(tensor: Tensor) -> Tensor:
+    """Where a tensor is finite; torch has no such function for numbers of 8 bits."""
+    return (tensor.float() if tensor.element_size() == 1 else tensor).isfinite()
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:

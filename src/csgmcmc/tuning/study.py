@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from csgmcmc.draws.lock import acquire_lock
+from csgmcmc.draws.lock import Lock
 from csgmcmc.errors import LockedError
 from csgmcmc.integrations.missing import require
 
@@ -51,7 +51,7 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
     optuna = import_optuna()
     out.mkdir(parents=True, exist_ok=True)
     try:
-        lock = acquire_lock(out / "search.lock", "the search")
+        lock = Lock(out / "search.lock", "the search")
     except LockedError as error:
         raise ValueError(f"another search is running in {out}: give another out") from error
     before = optuna.logging.get_verbosity()

@@ -1,0 +1,118 @@
+"""What is in the folder of a store: its format, its manifests, and what does not belong there."""
+
+import json
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from csgmcmc.draws.lock import is_locked
+from csgmcmc.errors import StoreError
+from csgmcmc.files import parts_of
+
+FORMAT = 1
+
+FIELDS = {"draw", "chain", "step", "cycle", "stage", "log_likelihood", "base", "bytes", "checksum"}
+"""What a line of a manifest says of a draw."""
+
+
+def read_dtype(folder: Path) -> str | None:
+    """The dtype of draws that `store.json` names; None if it names none, or is not there.
+
+    Raises `StoreError` if it is damaged, or of a newer version.
+    """
+    file = folder / "store.json"
+    try:
+        found = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"{file} is damaged: {error}") from error
+    said = found if isinstance(found, dict) else {}
+    number, dtype = said.get("format"), said.get("dtype")
+    if type(number) is not int or number < 1 or not isinstance(dtype, (str, type(None))):
+        raise StoreError(f"{file} is damaged: it does not say the format and dtype of the store")
+    if number > FORMAT:
+        raise StoreError(
+            f"{folder} has format {number}, newer than this version of csgmcmc reads ({FORMAT}): "
+            "upgrade csgmcmc"
+        )
+    return dtype
+
+
+def chains_with_manifest(folder: Path) -> tuple[list[int], list[str]]:
+    """Numbers of the chains that have a manifest, and a sentence for each other such file."""
+    chain_ids: list[int] = []
+    problems: list[str] = []
+    try:
+        names = sorted(os.listdir(folder / "chains"))
+    except FileNotFoundError:
+        return chain_ids, problems
+    for name in names:
+        number, dot, kind = name.partition(".")
+        if dot and kind == "manifest" and number.isdecimal() and name == manifest_name(int(number)):
+            chain_ids.append(int(number))
+        elif name.endswith(".manifest"):
+            problems.append(f"chains/{name}: not the manifest of a chain, ignored")
+    return chain_ids, problems
+
+
+def manifest_name(chain_id: int) -> str:
+    """Name of the manifest of a chain, in the folder of chains."""
+    return f"{chain_id:04d}.manifest"
+
+
+def draw_name(chain_id: int, step: int) -> str:
+    """Name of the file of a draw, in the folder of draws."""
+    return f"{chain_id:04d}-{step:09d}.safetensors"
+
+
+def chain_of(name: str) -> int | None:
+    """Number of the chain that a file in the folder of draws is of, by its name."""
+    number = name.partition("-")[0]
+    return int(number) if number.isdecimal() else None
+
+
+def is_line_of_draw(line: dict[str, Any], chain_id: int) -> bool:
+    """Whether a line says all of a draw, and names the file that such a draw has."""
+    step = line.get("step")
+    return line.keys() >= FIELDS and type(step) is int and line["draw"] == draw_name(chain_id, step)
+
+
+def problems_of_files(records: Iterable[dict[str, Any]], sizes: dict[str, int]) -> list[str]:
+    """A sentence for each draw whose file is missing or has another size."""
+    problems: list[str] = []
+    for record in records:
+        name, size, expected = record["draw"], sizes.get(record["draw"]), record["bytes"]
+        if size is None:
+            problems.append(f"draws/{name}: missing")
+        elif size != expected:
+            what = "truncated" if size < expected else "too long"
+            problems.append(f"draws/{name}: {what} ({size} of {expected} bytes)")
+    return problems
+
+
+def remove_leftover_parts(folder: Path, chain_id: int) -> None:
+    """Remove temporary files that killed processes have left; called with the chain's lock held.
+
+    Those of the chain are nobody's. Those that all chains share may be in writing by a process that
+    holds the lock of another chain: they are listed first, so that their writers hold it already.
+    """
+    shared = parts_of(folder)
+    for path in parts_of(folder / "draws", f"{chain_id:04d}-"):
+        path.unlink(missing_ok=True)
+    if not shared:
+        return
+    own = (folder / "chains" / manifest_name(chain_id)).with_suffix(".lock")
+    others = [path for path in (folder / "chains").glob("*.lock") if path != own]
+    if not any(map(is_locked, others)):
+        for path in shared:
+            path.unlink(missing_ok=True)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that write draws."""
+    packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy", "safetensors")}
+    return {"python": platform.python_version(), **packages}
