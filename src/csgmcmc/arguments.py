@@ -7,11 +7,12 @@ from typing import Any, SupportsIndex
 
 def plain_value(value: Any) -> Any:
     """`value` with arrays and tensors in it as numbers and lists, which any file can hold."""
+    to_list = getattr(value, "tolist", None)
+    if callable(to_list):
+        return to_list()
     if isinstance(value, dict):
-        return {plain_value(name): plain_value(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(map(plain_value, value))
-    return value.tolist() if hasattr(value, "tolist") else value
+        return {name: plain_value(each) for name, each in value.items()}
+    return type(value)(map(plain_value, value)) if type(value) in (list, tuple) else value
 
 
 def check_number(

@@ -316,7 +316,9 @@ def test_both_checkpoints_damaged_is_said(tmp_path):
         os.truncate(path, 1000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)
-        with pytest.raises(StoreError, match="is damaged, and so is the one before"):
+        with pytest.raises(
+            StoreError, match=r"0000\.pt is damaged: .*; and .*0000\.previous\.pt is damaged: "
+        ):
             make_chain(tmp_path).run(resume=True)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from csgmcmc.draws.lock import Lock
 from csgmcmc.errors import StoreError, StoreWarning
-from csgmcmc.files import flush, readable_io_errors
+from csgmcmc.files import EXHAUSTED, create_anew, flush, readable_io_errors, reason_of
 
 FORMAT = 2
 """Format number of checkpoints; those of 0.1.0 have none."""
@@ -25,6 +26,21 @@ class Checkpoints:
         self.newest = folder / f"{name}.pt"
         self.previous = folder / f"{name}.previous.pt"
         self._newest_step = -1
+        self._newest_is_usable = True
+        self._was_read_back = False
+        self._lock: Lock | None = None
+
+    def lock(self) -> None:
+        """Become the only process that writes them, until `close`; `LockedError` if it is not."""
+        with readable_io_errors(self.newest.parent, "locking the checkpoints"):
+            self.newest.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = Lock(self.newest.with_suffix(".lock"), f"{self.newest}")
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def save(self, state: dict[str, Any]) -> None:
         """Save `state`, which contains only tensors and plain values."""
@@ -34,26 +50,39 @@ class Checkpoints:
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 _write({**state, "format": FORMAT}, temporary)
+                if not self._was_read_back:  # the first tells whether the others can be read
+                    _read_back(temporary)
+                    self._was_read_back = True
                 # A resumed run that saves a step again must not discard the older checkpoint: that
-                # may be the last one that all replicas of a chain have.
-                if self.newest.exists() and state["taken"] > self._newest_step:
+                # may be the last one that all replicas of a chain have. And where the newest is
+                # damaged, the older one is the only good one.
+                is_later = state["taken"] > self._newest_step
+                if is_later and self._newest_is_usable and self.newest.exists():
                     self.newest.replace(self.previous)
                 temporary.replace(self.newest)
                 flush(folder)
-                self._newest_step = state["taken"]
+                self._newest_step, self._newest_is_usable = state["taken"], True
             finally:
                 temporary.unlink(missing_ok=True)
 
     def load_all(self) -> list[dict[str, Any]]:
-        """The intact checkpoints, newest first; damaged ones are named in a warning."""
-        paths = [path for path in (self.newest, self.previous) if path.exists()]
-        intact = [path for path in paths if _is_intact(path)]
-        for path in paths:
-            if path not in intact:
-                warnings.warn(f"{path} is damaged and skipped", StoreWarning, stacklevel=2)
-        if paths and not intact:
-            raise StoreError(f"{self.newest} is damaged, and so is the one before it")
-        states = [_read(path) for path in intact]
+        """The checkpoints that can be used, newest first; others are named in a warning.
+
+        If there are some and none can be used, it is a `StoreError`.
+        """
+        states: list[dict[str, Any]] = []
+        refusals: dict[Path, str] = {}
+        for path in (self.newest, self.previous):
+            try:
+                if path.exists():
+                    states.append(_read(path))
+            except StoreError as error:
+                refusals[path] = str(error)
+        if refusals and not states:
+            raise StoreError("; and ".join(refusals.values()))
+        for refusal in refusals.values():
+            warnings.warn(f"{refusal}; the other one is used", StoreWarning, stacklevel=2)
+        self._newest_is_usable = self.newest not in refusals
         self._newest_step = max((state["taken"] for state in states), default=-1)
         return states
 
@@ -62,18 +91,48 @@ class Checkpoints:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    state = torch.load(path, weights_only=True, map_location="cpu")
-    if state.get("format") != FORMAT:
+    """A checkpoint; `StoreError` says why it cannot be used."""
+    try:
+        _check_sums(path)
+        state = torch.load(path, weights_only=True, map_location="cpu")
+    except MemoryError:
+        raise
+    except Exception as error:  # there are many, for files that are not what they should be
+        if isinstance(error, OSError) and error.errno in EXHAUSTED:
+            raise
+        raise StoreError(f"{path} is damaged: {_first_words(error)}") from error
+    if isinstance(state, dict) and state.get("format") != FORMAT:
         made = "0.1" if "format" not in state else "a newer version"
         raise StoreError(
             f"{path} was made by csgmcmc {made}, and this version cannot resume it: finish the run "
             "with that version, or begin another chain; its draws can be read"
         )
+    if not isinstance(state, dict) or type(state.get("taken")) is not int:
+        raise StoreError(f"{path} is damaged: it does not say its step")
     return state
+
+
+def _read_back(path: Path) -> None:
+    """Raise if a checkpoint that was just written can never be read."""
+    try:
+        _read(path)
+    except StoreError as error:
+        raise StoreError(
+            "no checkpoint of this run could be read again: options of the sampler and states of "
+            f"the loader must be tensors and plain values ({_first_words(error.__cause__)})"
+        ) from error
+
+
+def _first_words(error: BaseException | None) -> str:
+    """What an error of torch says, which has many lines."""
+    text = reason_of(error) if isinstance(error, Exception) else ""
+    what = text.rpartition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
+    return what[:200] or type(error).__name__
 
 
 def _write(state: dict[str, Any], path: Path) -> None:
     try:
+        create_anew(path)
         with path.open("wb") as file:
             torch.save(state, file)
         flush(path)
@@ -83,10 +142,9 @@ def _write(state: dict[str, Any], path: Path) -> None:
         raise
 
 
-def _is_intact(path: Path) -> bool:
-    """Whether all parts of a checkpoint, which is a zip file, match their checksums."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            return file.testzip() is None
-    except (zipfile.BadZipFile, OSError, EOFError):
-        return False
+def _check_sums(path: Path) -> None:
+    """Raise if a part of a checkpoint, which is a zip file, does not match its checksum."""
+    with zipfile.ZipFile(path) as file:
+        damaged = file.testzip()
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"the checksum of {damaged} does not match")

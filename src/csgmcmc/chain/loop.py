@@ -93,8 +93,7 @@ class Chain:
     ) -> None:
         if (loss is None) != (data is None):
             raise ValueError("loss and data go together: give both, or neither for a density")
-        if clip is not None:
-            check_number("clip", clip, above=0)
+        clip = None if clip is None else check_number("clip", clip, above=0)
         self.model, self.loss, self.data = model, loss, data
         self.accumulate = check_count("accumulate", accumulate, at_least=1)
         layout = ProcessLayout() if layout is None else layout
@@ -109,7 +108,7 @@ class Chain:
             settings={
                 "replicas": layout.replicas,
                 "data": None if data is None else describe_loader(data),
-                "accumulate": accumulate,
+                "accumulate": self.accumulate,
                 "clip": clip,
                 "autocast": str(autocast),
             },
@@ -117,7 +116,7 @@ class Chain:
             close_at_end=False,
         )
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
-        self.stepper.batches_per_step = accumulate * layout.replicas / dealt
+        self.stepper.batches_per_step = self.accumulate * layout.replicas / dealt
         self.clip, self.progress = clip, progress and layout.writes
         self._device = None if device is None else torch.device(device)
         self._autocast = autocast
@@ -182,6 +181,8 @@ class Chain:
             self._watch = Watch(self.stepper, clip=self.clip, warns=self.layout.writes)
         try:
             self.stepper.lock()
+            if self._checkpoints is not None:
+                self._checkpoints.lock()
             if resume:
                 self._restore()
             else:
@@ -192,6 +193,8 @@ class Chain:
             self._run()
         finally:
             self.stepper.close()
+            if self._checkpoints is not None:
+                self._checkpoints.close()
         return self.draws
 
     def _run(self) -> None:
@@ -311,7 +314,7 @@ class Chain:
             return
         self.stepper.load_state_dict(states[step])
         self.stepper.last_checkpoint = self._checkpoints.newest
-        if self._watch is not None and states[step]["watch"] is not None:
+        if self._watch is not None and states[step].get("watch") is not None:
             self._watch.load_state_dict(states[step]["watch"])
 
     def _save(self) -> None:

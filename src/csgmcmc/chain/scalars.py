@@ -1,6 +1,12 @@
-"""Scalars of a run: a log file, and TensorBoard events if it is installed."""
+"""Scalars of a run: a log file, and TensorBoard events if it is installed.
+
+They are for plots only. So whatever is wrong with them, a full disk or a damaged log, is a warning,
+and the run goes on: draws and checkpoints, which it cannot do without, have errors of their own.
+"""
 
 import json
+import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -8,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from csgmcmc.files import atomic_write
+from csgmcmc.errors import StoreWarning
+from csgmcmc.files import atomic_write, parts_of, reason_of
 
 
 class ScalarLog:
@@ -22,9 +29,14 @@ class ScalarLog:
     def __init__(self, path: Path | None, first_step: int) -> None:
         self._file = None
         self._board = None
-        if path is None:
-            return
+        if path is not None:
+            self._path = path
+            self._attempt(lambda: self._open(path, first_step))
+
+    def _open(self, path: Path, first_step: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for part in parts_of(path.parent, path.name):  # of a killed run: the chain is locked
+            part.unlink(missing_ok=True)
         kept = [row for row in _rows(path) if row["step"] < first_step]
         text = "".join(json.dumps(row) + "\n" for row in kept)
         atomic_write(path, lambda temporary: temporary.write_text(text))
@@ -32,6 +44,9 @@ class ScalarLog:
         self._board = _tensorboard(path.with_suffix(""), first_step)
 
     def write(self, row: dict[str, Any]) -> None:
+        self._attempt(lambda: self._write(row))
+
+    def _write(self, row: dict[str, Any]) -> None:
         if self._file is not None:
             self._file.write(json.dumps(row) + "\n")
         if self._board is not None:
@@ -40,29 +55,45 @@ class ScalarLog:
 
     def flush(self) -> None:
         if self._file is not None:
-            self._file.flush()
+            self._attempt(self._file.flush)
 
     def close(self) -> None:
-        if self._file is not None:
-            with suppress(OSError):  # a full disk, which was reported already
-                self._file.close()
-        if self._board is not None:
-            self._board.close()
+        """End the log; what cannot be written any more is dropped."""
+        for opened in (self._file, self._board):
+            if opened is not None:
+                with suppress(OSError):  # a full disk, which was reported already
+                    opened.close()
+        self._file = self._board = None
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        """Do something that may fail, once: after that nothing is logged any more."""
+        try:
+            action()
+        except OSError as error:
+            warnings.warn(
+                f"{self._path}: the run goes on without its log: {reason_of(error)}",
+                StoreWarning,
+                stacklevel=3,
+            )
+            self.close()
 
 
 def read_scalars(path: str | Path) -> dict[str, NDArray]:
-    """The columns of a log, by name."""
+    """The columns of a log, by name. Lines that are torn or damaged are left out."""
     rows = _rows(Path(path))
-    return {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else {})}
+    names = list(rows[0]) if rows else []
+    rows = [row for row in rows if row.keys() >= set(names)]
+    return {name: np.array([row[name] for row in rows]) for name in names}
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
+    """The lines that are rows of a log; one of a killed run may be torn."""
     rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:  # the last line of a killed run
-            break
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        with suppress(ValueError, RecursionError):
+            row = json.loads(line)
+            if isinstance(row, dict) and type(row.get("step")) is int:
+                rows.append(row)
     return rows
 
 

@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from csgmcmc.arguments import check_number
+from csgmcmc.arguments import check_number, plain_value
 from csgmcmc.samplers.fused import (
     FusedTerms,
     fused_update,
@@ -172,9 +171,9 @@ class Sampler(torch.optim.Optimizer, ABC):
         if reason is not None:
             self.param_groups.pop()
             raise ValueError(f"fused must be None or False here, got True: {reason}")
-        for option, value in group.items():  # plain numbers: a state_dict holds nothing else
-            if isinstance(value, (Tensor, np.generic)):
-                group[option] = value.item()
+        for option, value in group.items():  # a state_dict holds nothing else
+            if option not in ("params", "prior"):
+                group[option] = plain_value(value)
         for option in SCHEDULED:
             group.setdefault(f"initial_{option}", group[option])
 
@@ -264,9 +263,12 @@ class Sampler(torch.optim.Optimizer, ABC):
 
         A seed or chain that is not given stays the same, and so does the number of the step.
         """
-        step, seed = self.noise.step, self.noise.seed if seed is None else seed
-        self.noise = Noise(seed, self.noise.chain_id if chain_id is None else chain_id)
-        self.noise.step = step
+        before = self.noise
+        self.noise = Noise(
+            before.seed if seed is None else seed, before.chain_id if chain_id is None else chain_id
+        )
+        self.noise.step = before.step
+        self.noise.seed_is_given = before.seed_is_given or seed is not None
 
     def set_lr(self, group: Group, lr: float) -> None:
         """Set the step size of a group of `param_groups` between two steps of a chain.
@@ -275,7 +277,8 @@ class Sampler(torch.optim.Optimizer, ABC):
         The stationary variance of a velocity is proportional to lr, so velocities are multiplied by
         the root of the change, and stay as they are in units of their standard deviation.
         """
-        factor = check_number("lr", lr, above=0) / group["initial_lr"]
+        lr = check_number("lr", lr, above=0)
+        factor = lr / group["initial_lr"]
         group["lr"] *= factor
         group["initial_lr"] = lr
         for param in group["params"] if factor != 1 else ():

@@ -34,6 +34,8 @@ class Noise:
     """
 
     def __init__(self, seed: int | None = None, chain_id: int = 0) -> None:
+        self.seed_is_given = seed is not None
+        """Whether the user chose the seed: a run that is resumed must not have another one."""
         seed = secrets.randbits(63) if seed is None else seed
         self.seed = check_count("seed", seed, at_least=0, below=2**64)
         self.chain_id = check_count("chain_id", chain_id, at_least=0, below=2**32)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from csgmcmc.arguments import plain_value
 from csgmcmc.errors import SettingsMismatchError
 
 
@@ -25,12 +26,21 @@ def check_same(saved: Any, current: Any, field: str = "") -> None:
         )
 
 
+def check_seed(saved: int | None, given: int | None) -> None:
+    """Raise `SettingsMismatchError` if a sampler was given another seed than it resumes with."""
+    if saved is not None and given not in (None, saved):
+        raise SettingsMismatchError(
+            f"cannot resume: seed was {saved} when the checkpoint was made, and is {given} now; "
+            "without seed= the sampler goes on with that of the checkpoint"
+        )
+
+
 def describe_sampler(sampler: torch.optim.Optimizer) -> dict[str, Any]:
     """The kind of sampler, and the options of its groups but for what a schedule moves."""
     moving = {"params", "lr", "temperature", "weight_decay", "prior"}
     groups = {
         str(index): {
-            **{name: value for name, value in group.items() if name not in moving},
+            **{name: plain_value(group[name]) for name in group if name not in moving},
             "prior": _named(group.get("prior")),
             "tensors": len(group["params"]),
         }

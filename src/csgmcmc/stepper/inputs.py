@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.schedules import Schedule
 
@@ -74,3 +75,18 @@ def check_draws(draws: Draws) -> None:
     """Raise a `ValueError` for what does not keep draws."""
     if not isinstance(draws, Draws):
         raise ValueError(f"draws must be a DrawStore or MemoryDraws, got {draws!r}")
+
+
+def check_chain_id(chain_id: int | None, own: int, chains: int, layout: ProcessLayout) -> None:
+    """Raise a `ValueError` if `own`, the sampler's, is not the first of the process's chains."""
+    if chain_id not in (None, own):
+        raise ValueError(
+            f"chain_id={chain_id}, but the sampler draws the noise of chain {own}: make it with "
+            f"chain_id={chain_id}"
+        )
+    first = layout.chain_id * chains
+    if layout.chains > 1 and own != first:
+        raise ValueError(
+            f"the first chain of this process is {first}, but the sampler is of chain {own}: make "
+            "it with chain_id=layout.chain_id (times the chains of a stack)"
+        )

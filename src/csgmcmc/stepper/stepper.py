@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count
+from csgmcmc.arguments import check_count, plain_value
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
@@ -29,10 +29,16 @@ from csgmcmc.samplers import Noise
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.shards import local_shard
 from csgmcmc.stacked import Stack
-from csgmcmc.stepper.fingerprint import check_same, describe_sampler, describe_tensors
+from csgmcmc.stepper.fingerprint import (
+    check_same,
+    check_seed,
+    describe_sampler,
+    describe_tensors,
+)
 from csgmcmc.stepper.inputs import (
     LoopWords,
     all_tensors,
+    check_chain_id,
     check_draws,
     check_schedule,
     trained_parameters,
@@ -100,7 +106,9 @@ class Stepper:
         self.last_checkpoint: Path | None = None
         """A checkpoint to name when the chain diverges."""
         self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
-        self._check_chain_id(chain_id)
+        check_chain_id(chain_id, self.chain_id, len(self.chain_ids), self.layout)
+        noise = self._noise
+        self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
         self._hold_lock, self._close_at_end = hold_lock, close_at_end
         self.begun = False  # whether `begin` was called
         self._weights_every = max(1, schedule.steps // WEIGHT_CHECKS)
@@ -116,7 +124,7 @@ class Stepper:
             "schedule": repr(schedule),
             **describe_sampler(sampler),
             "model": describe_tensors(model.state_dict()),
-            **(settings or {}),
+            **plain_value(settings or {}),
         }
         """What a run must share with the checkpoint that it resumes from."""
 
@@ -253,7 +261,10 @@ class Stepper:
         self.prepare()
 
     def _check_start(self) -> None:
-        identity = (getattr(self._noise, "seed", None), self.chain_id)
+        seed = getattr(self._noise, "seed", None)
+        if self.resumed:
+            check_seed(seed, self._given_seed)
+        identity = (seed, self.chain_id)
         if len(set(self.layout.gather(identity))) > 1:
             raise ValueError(
                 f"the replicas of chain {self.chain_id} have different seeds or chain numbers: "
@@ -349,12 +360,15 @@ class Stepper:
             "sampler": self.sampler.state_dict(),
             "sources": self._sources.state_dict(),
         }
-        return pytree.tree_map_only(Tensor, lambda x: local_shard(x.detach()), state)
+        return pytree.tree_map(
+            lambda x: local_shard(x.detach()) if isinstance(x, Tensor) else plain_value(x), state
+        )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state`; `SettingsMismatchError` if the settings differ."""
         self._check_settings(state)
         self._sources.check(state["sources"])
+        check_seed(state["sampler"].get("noise", {}).get("seed"), self._given_seed)
         with torch.no_grad():
             for name, value in all_tensors(self.model).items():
                 local_shard(value).copy_(state["model"][name])
@@ -384,17 +398,3 @@ class Stepper:
     def _noise(self) -> Any:
         noise = getattr(self.sampler, "noise", None)
         return noise if isinstance(noise, Noise) else None
-
-    def _check_chain_id(self, chain_id: int | None) -> None:
-        if chain_id not in (None, self.chain_id):
-            raise ValueError(
-                f"chain_id={chain_id}, but the sampler draws the noise of chain {self.chain_id}: "
-                f"make it with chain_id={chain_id}"
-            )
-        first = self.layout.chain_id * len(self.chain_ids)
-        if self.layout.chains > 1 and self.chain_id != first:
-            raise ValueError(
-                f"the first chain of this process is {first}, but the sampler is of chain "
-                f"{self.chain_id}: make it with chain_id=layout.chain_id (times the chains of a "
-                "stack)"
-            )
