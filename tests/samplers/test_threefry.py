@@ -1,5 +1,6 @@
 """Threefry against its authors' published answers, and normal numbers against plain arithmetic."""
 
+import importlib
 import math
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from numba.core.caching import IndexDataCacheFile
 
 from csgmcmc.samplers.threefry import kernels, tensors
 
@@ -74,6 +76,26 @@ def test_a_kernel_without_a_folder_for_its_cache_is_compiled_anew():
     namespace = {}
     exec("def double(x): return 2 * x", namespace)  # noqa: S102  (a function that is in no file)
     assert kernels._kernel(namespace["double"])(4) == 8
+
+
+@pytest.mark.parametrize("failing", ["_save_index", "_save_data", "_load_index", "_load_data"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), EOFError()])
+def test_a_kernel_whose_cache_fails_is_used_all_the_same(tmp_path, monkeypatch, failing, error):
+    """A full disk, a folder that is read-only, a damaged file."""
+    monkeypatch.setattr(kernels.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "doubling.py").write_text("def double(x): return 2 * x")
+    double = importlib.import_module("doubling").double
+    assert kernels._kernel(double)(4) == 8
+    assert list(tmp_path.rglob("*.nbc"))  # kept, for the next
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(IndexDataCacheFile, failing, fail)
+    kernel = kernels._kernel(double)
+    assert kernel(4) == 8
+    assert kernel(4.5) == 9.0
 
 
 def test_numba_is_imported_with_the_first_step_only():

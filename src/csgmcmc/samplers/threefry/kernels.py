@@ -14,11 +14,13 @@ that they are contiguous float32 tensors in memory. What the steps compute is ex
 # (numba's types, as numba.uint32, are called as functions in a kernel)
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from llvmlite.ir import IRBuilder
 from numba import carray, config, njit, types, uint32
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 from csgmcmc.samplers.threefry.tensors import (
@@ -48,11 +50,26 @@ MINUS_157, MINUS_HALF = np.uint32(2**32 - 157), np.uint32(2**32 - 0x200000)
 
 def _kernel(function: Callable[..., Any]) -> Any:
     """Compile on the first call; keep the result on disk where there is a folder for it."""
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
-    try:
-        return njit(function, cache=True, **options)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return njit(function, **options)
+    kernel = njit(function, nogil=True, error_model="numpy")
+    with suppress(RuntimeError, OSError):  # there is no folder that can be written
+        kernel._cache = _Cache(kernel.py_func)
+    return kernel
+
+
+class _Cache(FunctionCache):
+    """Compiled kernels on disk, done without where they cannot be written or read.
+
+    A full disk, a folder that is read-only by now and a damaged file are no reason to stop a run.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        with suppress(Exception):  # a damaged file is unpickled, which raises anything
+            return super().load_overload(sig, target_context)
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(Exception):
+            super().save_overload(sig, data)
 
 
 @intrinsic
