@@ -329,3 +329,28 @@ def test_a_program_that_disagrees_is_not_written(path, monkeypatch):
     with pytest.raises(ValueError, match="probs of the program differs from that of predict by"):
         posterior.export(path, torch.arange(3))
     assert not path.exists()
+
+
+FULL_DISK = """
+import resource, sys
+import torch
+from torch import nn
+from csgmcmc import MemoryDraws, Posterior
+from csgmcmc.errors import StoreError
+draws = MemoryDraws()
+draws.append(nn.Linear(4, 3), step=0)
+posterior = Posterior(nn.Linear(4, 3), draws)
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    posterior.export(sys.argv[1], torch.zeros(5, 4))
+except StoreError as error:
+    print(error)
+"""
+
+
+def test_a_full_disk_is_said_and_ends_no_process(path):
+    pytest.importorskip("resource")
+    command = [sys.executable, "-W", "ignore", "-c", FULL_DISK, str(path)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert f"{path}: writing the program failed: [Errno 27] File too large" in found
+    assert not list(path.parent.iterdir())

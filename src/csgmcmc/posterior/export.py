@@ -4,6 +4,7 @@ It contains all draws of weight above 0: tensors that differ between draws are s
 are equal (the frozen part of a model with adapters) are stored once.
 """
 
+import io
 import os
 import warnings
 from dataclasses import fields
@@ -18,7 +19,7 @@ from torch.func import vmap
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from csgmcmc.files import atomic_write
+from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.loaders import to_device
 from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage
 from csgmcmc.posterior.batches import tensors_of_tree
@@ -53,7 +54,11 @@ def export(
     program = _exported(posterior, blank, dynamic_shapes)
     half = posterior.members.autocast is not None
     _check_equal(program, inputs, expected, HALF_TOLERANCE if half else TOLERANCE)
-    atomic_write(file, lambda aside: _save(program, aside))
+    # In memory first: where the disk is full, torch's writer of files ends the process.
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    with readable_io_errors(file, "writing the program"):
+        atomic_write(file, lambda aside: aside.write_bytes(content.getbuffer()))
     return program
 
 
@@ -214,8 +219,3 @@ def _two_points(inputs: Any) -> Any:
     if any(len(tensor) > 1 for tensor in tensors_of_tree(inputs)):
         return inputs
     return pytree.tree_map_only(Tensor, lambda one: torch.cat([one, one]), inputs)
-
-
-def _save(program: ExportedProgram, path: Path) -> None:
-    with path.open("wb") as file:
-        torch.export.save(program, file)
