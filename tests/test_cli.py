@@ -161,6 +161,28 @@ def test_inspect_names_what_is_damaged(store, tmp_path):
     assert "checksum" not in run("inspect", str(copy), "--quick").output
 
 
+def test_a_quick_inspection_does_not_claim_what_it_has_not_read(store, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    file = next((copy / "draws").iterdir())
+    file.write_bytes(file.read_bytes()[:-1] + b"!")
+    result = run("inspect", str(copy), "--quick")
+    assert result.exit_code == 0
+    assert "intact" not in result.output
+    assert "sizes of files only, the draws were not read" in result.output
+
+
+def test_inspect_of_a_damaged_store_file_is_one_line(store, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    for content in (b"[]", b"\xff", b'{"gormat":1}'):
+        (copy / "store.json").write_bytes(content)
+        result = run("inspect", str(copy))
+        assert result.exit_code == 2
+        assert "store.json is damaged" in result.output
+        assert "Traceback" not in result.output
+
+
 def test_inspect_refuses_what_is_no_store(tmp_path):
     result = run("inspect", str(tmp_path))
     assert result.exit_code == 2

@@ -10,7 +10,7 @@ from typing import Any
 
 from csgmcmc.draws.lock import is_locked
 from csgmcmc.errors import StoreError
-from csgmcmc.files import parts_of
+from csgmcmc.files import FileIdentity, identity_of, parts_of
 
 FORMAT = 1
 
@@ -73,6 +73,14 @@ def chain_of(name: str) -> int | None:
     """Number of the chain that a file in the folder of draws is of, by its name."""
     number = name.partition("-")[0]
     return int(number) if number.isdecimal() else None
+
+
+def identity_if_readable(file: Path) -> FileIdentity | None:
+    """The identity of a file; None where even that is an error, which reading it will name."""
+    try:
+        return identity_of(file)
+    except OSError:
+        return None
 
 
 def is_line_of_draw(line: dict[str, Any], chain_id: int) -> bool:

@@ -33,6 +33,7 @@ from csgmcmc.draws.folder import (
     chain_of,
     chains_with_manifest,
     draw_name,
+    identity_if_readable,
     is_line_of_draw,
     manifest_name,
     problems_of_files,
@@ -52,7 +53,6 @@ from csgmcmc.files import (
     file_size,
     file_sizes,
     flush,
-    identity_of,
     readable_io_errors,
 )
 
@@ -193,7 +193,7 @@ class DrawStore(Draws):
 
     def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
         name = record["draw"]
-        found = identity_of(self.path / "draws" / name)  # of a file that was changed: another one
+        found = identity_if_readable(self.path / "draws" / name)  # another, if it was changed
         unknown = found is None or self._trusted.get(name) != found
         if unknown and (problem := self._damage(record)):
             raise StoreError(problem)
@@ -205,7 +205,7 @@ class DrawStore(Draws):
     def _damage(self, record: dict[str, Any]) -> str | None:
         """Read all of a draw's file: what is wrong with it, or None."""
         file = self.path / "draws" / record["draw"]
-        found = identity_of(file)
+        found = identity_if_readable(file)
         try:
             tensors = read_tensors(file)
         except StoreError as error:
@@ -214,9 +214,6 @@ class DrawStore(Draws):
             return f"{file}: checksum does not match, damaged"
         self._trusted[record["draw"]] = found
         return None
-
-    def _needs_base(self) -> bool:
-        return any(record["base"] for record in self._kept.values())
 
     def verify(self) -> list[str]:
         """Read every draw, and return one sentence for each that is damaged."""
@@ -268,8 +265,8 @@ class DrawStore(Draws):
             self._dtype_on_disk = read_dtype(self.path)  # an error before anything is written
             for folder in ("chains", "draws"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
-            what = f"chain {chain_id} of {self.path}"
-            self._locks[chain_id] = Lock(self._lock_file(chain_id), what)
+            named = f"chain {chain_id} of {self.path}"
+            self._locks[chain_id] = Lock(self._lock_file(chain_id), named)
             try:
                 self._create()
                 remove_leftover_parts(self.path, chain_id)
@@ -353,7 +350,8 @@ class DrawStore(Draws):
             self.lock_chain(chain_id)
             tensors = draw.tensors()
             if self._only is not None:
-                tensors = self._base.split(tensors, self._only, self._needs_base)
+                needed = partial(any, (record["base"] for record in self._kept.values()))
+                tensors = self._base.split(tensors, self._only, needed)
             kept = for_disk(tensors, self._dtype)
             held = self._kept.get((chain_id, step))
             if held is not None:

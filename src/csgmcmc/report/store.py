@@ -1,7 +1,7 @@
 """The contents of a draw store as a table."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -9,8 +9,11 @@ from rich.table import Table
 from csgmcmc.draws import DrawStore
 
 
-def overview(store: DrawStore, damages: Iterable[str]) -> RenderableType:
-    """Chains, cycles, draws, sizes, provenance and integrity of a store."""
+def overview(store: DrawStore, damages: Sequence[str] | None) -> RenderableType:
+    """Chains, cycles, draws, sizes, provenance and integrity of a store.
+
+    `damages` are those of `DrawStore.verify`; None if the draws were not read.
+    """
     table = Table("chain", "draws", "cycles", "draws per cycle", "steps", title=str(store.path))
     for chain_id in store.chain_ids:
         draws = store.of_chain(chain_id)
@@ -27,8 +30,11 @@ def overview(store: DrawStore, damages: Iterable[str]) -> RenderableType:
     if len(store):
         size = store.size_on_disk() / 1e6
         total = f"{len(store)} draws, {size:,.1f} MB, {size / len(store):,.3f} MB each"
-    damaged = [f"damaged or left over: {line}" for line in (*store.problems, *damages)]
-    integrity = damaged or ["integrity: all draws are intact"]
+    problems = [f"damaged or left over: {line}" for line in (*store.problems, *(damages or ()))]
+    integrity = [] if problems else ["integrity: all draws are intact"]
+    if damages is None:
+        integrity = ["integrity: sizes of files only, the draws were not read"]
+    integrity = [*problems, *integrity]
     return Group(table, "\n".join([total, *_provenance(store), *integrity]))
 
 
