@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 
+from csgmcmc import files
 from csgmcmc.draws import DrawStore, MemoryDraws, keep_trainable
 from csgmcmc.draws.lock import is_locked
 from csgmcmc.draws.manifest import Manifest
@@ -47,8 +49,10 @@ def test_the_umask_decides_who_may_read(tmp_path, mask, mode):
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one object", "an object each"])
-def test_threads_begin_one_new_store(tmp_path, shared):
-    errors = []
+def test_threads_begin_one_new_store(tmp_path, monkeypatch, shared):
+    errors, flush = [], files.flush
+    # A slow disk, so that all of them write the files of the store at the same time.
+    monkeypatch.setattr(files, "flush", lambda path: time.sleep(0.02) or flush(path))
     one, start = DrawStore(tmp_path / "store"), threading.Barrier(4)
 
     def write(chain_id: int) -> None:
@@ -147,6 +151,14 @@ def test_the_next_writer_removes_what_a_killed_one_has_left(tmp_path):
     store.lock_chain(1)
     store.close()
     assert DrawStore(tmp_path).problems == []
+
+
+def test_leftovers_are_looked_for_once(tmp_path, monkeypatch):
+    """A list of many files is long, and each log-likelihood takes the lock."""
+    store = fill(tmp_path, count=3)
+    monkeypatch.setattr("csgmcmc.draws.folder.parts_of", lambda *_: pytest.fail("lists again"))
+    for draw in store:
+        store.set_log_likelihood(draw, -1.0)
 
 
 def test_what_all_chains_share_is_left_to_a_writer_of_another_chain(tmp_path):

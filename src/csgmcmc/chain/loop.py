@@ -180,7 +180,7 @@ class Chain:
         if self._watches:
             self._watch = Watch(self.stepper, clip=self.clip, warns=self.layout.writes)
         try:
-            self.stepper.lock()
+            self.stepper.lock(described=False)  # a checkpoint may bring another seed
             if self._checkpoints is not None:
                 self._checkpoints.lock()
             if resume:

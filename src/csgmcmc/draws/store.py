@@ -27,20 +27,8 @@ import torch
 from torch import Tensor
 
 from csgmcmc.arguments import plain_value
+from csgmcmc.draws import folder as contents
 from csgmcmc.draws.base import Draw, Draws
-from csgmcmc.draws.folder import (
-    FORMAT,
-    chain_of,
-    chains_with_manifest,
-    draw_name,
-    identity_if_readable,
-    is_line_of_draw,
-    manifest_name,
-    problems_of_files,
-    read_dtype,
-    remove_leftover_parts,
-    versions,
-)
 from csgmcmc.draws.lock import Lock, is_locked
 from csgmcmc.draws.manifest import Lines, Manifest
 from csgmcmc.draws.ordered import ByChainAndStep, Key
@@ -91,8 +79,8 @@ class DrawStore(Draws):
         self._headers: dict[int, dict[str, Any]] = {}
         self._manifests: dict[int, Manifest] = {}
         self._foreign: dict[int, str] = {}  # why a chain's manifest is not that of the chain
-        self._own_provenance: dict[int, dict[str, Any]] = {}  # of the chains that are written here
         self._locks: dict[int, Lock] = {}
+        self._cleaned: set[int] = set()  # chains of which no temporary file is left
         self._mutex = threading.RLock()  # for writers in several threads
         self._flushed_later: set[int] = set()
         self._trusted: dict[str, FileIdentity | None] = {}  # files whose content was checked
@@ -103,7 +91,7 @@ class DrawStore(Draws):
         with readable_io_errors(self.path, "reading the store", writing=False):
             if self.path.exists() and not self.path.is_dir():
                 raise StoreError(f"{self.path} is not a folder, so it cannot be a draw store")
-            self._dtype_on_disk = read_dtype(self.path)
+            self._dtype_on_disk = contents.read_dtype(self.path)
             self._read()
         if self.problems:
             listed = "; ".join(self.problems[:5])
@@ -120,7 +108,7 @@ class DrawStore(Draws):
         While a chain is being written, its newest file may have no line yet.
         """
         records: list[dict[str, Any]] = []
-        chain_ids, strays = chains_with_manifest(self.path)
+        chain_ids, strays = contents.chains_with_manifest(self.path)
         for chain_id in chain_ids:
             lines = self._manifest(chain_id).read_new()
             records += self._enter(chain_id, lines)
@@ -134,7 +122,7 @@ class DrawStore(Draws):
         }
         self._kept.update(whole)
         if len(whole) < len(records):
-            self.problems += problems_of_files(records, sizes)
+            self.problems += contents.problems_of_files(records, sizes)
         if any(record["base"] for record in records) and not self._base.path.exists():
             self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
         for name in self._leftover(sizes.keys() - {record["draw"] for record in records}):
@@ -144,7 +132,7 @@ class DrawStore(Draws):
         """Of files that had no line, those that nobody is about to give one, or has meanwhile."""
         chains: dict[int | None, set[str]] = {}
         for name in without_line:
-            chains.setdefault(chain_of(name), set()).add(name)
+            chains.setdefault(contents.chain_of(name), set()).add(name)
         for chain_id, of_chain in chains.items():
             if chain_id is not None and is_locked(self._lock_file(chain_id)):
                 without_line = without_line - of_chain
@@ -167,7 +155,7 @@ class DrawStore(Draws):
                 del self._log_likelihoods[key]
             self._headers.pop(chain_id, None)
             self._foreign.pop(chain_id, None)
-        name = f"chains/{manifest_name(chain_id)}"
+        name = f"chains/{contents.manifest_name(chain_id)}"
         if others := {line.get("chain", chain_id) for line in lines.records} - {chain_id}:
             self._kept.forget_chain(chain_id)
             self._foreign[chain_id] = f"{name}: holds lines of chain {min(others)}, ignored"
@@ -176,7 +164,7 @@ class DrawStore(Draws):
         records: list[dict[str, Any]] = []
         for line in lines.records:
             if "draw" in line:
-                if not is_line_of_draw(line, chain_id):
+                if not contents.is_line_of_draw(line, chain_id):
                     raise StoreError(f"{self.path}/{name}: has a line that no version has written")
                 records.append(line)
             elif "likelihood_of" in line:
@@ -193,9 +181,9 @@ class DrawStore(Draws):
 
     def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
         name = record["draw"]
-        found = identity_if_readable(self.path / "draws" / name)  # another, if it was changed
-        unknown = found is None or self._trusted.get(name) != found
-        if unknown and (problem := self._damage(record)):
+        found = contents.identity_if_readable(self.path / "draws" / name)
+        is_checked = found is not None and found == self._trusted.get(name)  # and unchanged since
+        if not is_checked and (problem := self._damage(record)):
             raise StoreError(problem)
         base = self._base.tensors() if record["base"] else {}
         if self._base.checksum != record["base"] and record["base"]:
@@ -205,7 +193,7 @@ class DrawStore(Draws):
     def _damage(self, record: dict[str, Any]) -> str | None:
         """Read all of a draw's file: what is wrong with it, or None."""
         file = self.path / "draws" / record["draw"]
-        found = identity_if_readable(file)
+        found = contents.identity_if_readable(file)
         try:
             tensors = read_tensors(file)
         except StoreError as error:
@@ -240,20 +228,19 @@ class DrawStore(Draws):
         """Become the only writer of a chain, until `close`; `append` does so by itself.
 
         Raises `LockedError` if another process, or another store object, holds the lock.
-        `provenance` is recorded with the first draw of this chain, besides that of the store.
+        `provenance` is recorded for this chain, besides that of the store, unless it has draws.
         """
-        with self._mutex:
+        with self._mutex, readable_io_errors(self.path, f"locking chain {chain_id}"):
+            if not self._holds(chain_id):
+                self._lock(chain_id)
+                if self._dtype_on_disk != _named(self._dtype):
+                    self.close([chain_id])
+                    raise StoreError(
+                        f"{self.path} keeps draws in dtype={self._dtype_on_disk}, and was opened "
+                        f"with dtype={_named(self._dtype)}: open it with the same"
+                    )
             if provenance is not None:
-                self._own_provenance[chain_id] = _checked_provenance(provenance)
-            if self._holds(chain_id):
-                return
-            self._lock(chain_id)
-            if self._dtype_on_disk != _named(self._dtype):
-                self.close([chain_id])
-                raise StoreError(
-                    f"{self.path} keeps draws in dtype={self._dtype_on_disk}, and was opened with "
-                    f"dtype={_named(self._dtype)}: open it with the same"
-                )
+                self._write_header(chain_id, provenance)
 
     def _holds(self, chain_id: int) -> bool:
         """Whether this process holds the lock; a forked child has only the parent's entry of it."""
@@ -262,14 +249,16 @@ class DrawStore(Draws):
     def _lock(self, chain_id: int) -> None:
         """`lock_chain` without the check of the dtype, which matters to draws only."""
         with readable_io_errors(self.path, f"locking chain {chain_id}"):
-            self._dtype_on_disk = read_dtype(self.path)  # an error before anything is written
+            self._dtype_on_disk = contents.read_dtype(self.path)  # or an error, before all else
             for folder in ("chains", "draws"):
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             named = f"chain {chain_id} of {self.path}"
             self._locks[chain_id] = Lock(self._lock_file(chain_id), named)
             try:
                 self._create()
-                remove_leftover_parts(self.path, chain_id)
+                if chain_id not in self._cleaned:
+                    contents.remove_leftover_parts(self.path, chain_id)
+                    self._cleaned.add(chain_id)
                 self._read_on(chain_id)  # another process may have written this chain
                 self._check_own(chain_id)
             except BaseException:
@@ -315,28 +304,29 @@ class DrawStore(Draws):
     def _create(self) -> None:
         file = self.path / "store.json"
         if not file.exists():
-            text = json.dumps({"format": FORMAT, "dtype": _named(self._dtype)})
+            text = json.dumps({"format": contents.FORMAT, "dtype": _named(self._dtype)})
             atomic_write(file, lambda temporary: temporary.write_text(text + "\n"))
-            self._dtype_on_disk = read_dtype(self.path)
+            self._dtype_on_disk = contents.read_dtype(self.path)
 
-    def _write_header(self, chain_id: int) -> None:
+    def _write_header(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Say what makes the chain, before its first draw.
 
         What a run has said that was stopped before its first draw is no longer true.
         """
-        if chain_id in self._headers and self._kept.has_chain(chain_id):
+        header = self._headers.get(chain_id)
+        if header is not None and (provenance is None or self._kept.has_chain(chain_id)):
             return
-        made = {**self.provenance, **self._own_provenance.get(chain_id, {})}
-        if chain_id in self._headers and self._headers[chain_id].get("provenance") == made:
+        made = {**self.provenance, **_checked_provenance(provenance or {})}
+        if header is not None and header.get("provenance") == made:
             return
-        header = {"chain": chain_id, "provenance": made, "versions": versions()}
+        header = {"chain": chain_id, "provenance": made, "versions": contents.versions()}
         self._manifest(chain_id).append(header)
         flush(self.path / "chains")
         self._headers[chain_id] = header
 
     def _manifest(self, chain_id: int) -> Manifest:
         if chain_id not in self._manifests:
-            path = self.path / "chains" / manifest_name(chain_id)
+            path = self.path / "chains" / contents.manifest_name(chain_id)
             self._manifests[chain_id] = Manifest(path)
         return self._manifests[chain_id]
 
@@ -359,7 +349,7 @@ class DrawStore(Draws):
                     raise DrawConflictError(chain_id, step)
                 return
             self._write_header(chain_id)
-            name = draw_name(chain_id, step)
+            name = contents.draw_name(chain_id, step)
             file = self.path / "draws" / name
             with ThreadPoolExecutor(1) as executor:  # while the disk writes
                 digest = executor.submit(checksum, kept)

@@ -288,12 +288,12 @@ class Stepper:
             if self._noise is not None:
                 warn_of_narrow_weights(self.trained, self.words)
 
-    def lock(self) -> None:
-        """Become the one writer of the chain in the store."""
+    def lock(self, *, described: bool = True) -> None:
+        """Become the one writer of the chain in the store; `described`: say what makes it, too."""
         if isinstance(self.draws, DrawStore) and self.layout.writes:
-            provenance = {"seed": getattr(self._noise, "seed", None), **self.settings}
+            made = {"seed": getattr(self._noise, "seed", None), **self.settings}
             for chain_id in self.chain_ids:
-                self.draws.lock_chain(chain_id, provenance=provenance)
+                self.draws.lock_chain(chain_id, provenance=made if described else None)
 
     def close(self) -> None:
         """Release the lock on the store; the next draw takes it again."""
