@@ -181,14 +181,15 @@ class DrawStore(Draws):
 
     def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
         name = record["draw"]
-        found = contents.identity_if_readable(self.path / "draws" / name)
+        file = self.path / "draws" / name
+        found = contents.identity_if_readable(file)
         is_checked = found is not None and found == self._trusted.get(name)  # and unchanged since
         if not is_checked and (problem := self._damage(record)):
             raise StoreError(problem)
         base = self._base.tensors() if record["base"] else {}
         if self._base.checksum != record["base"] and record["base"]:
             raise StoreError(f"{self._base.path}: missing or damaged, draw {name} is incomplete")
-        return {**base, **read_tensors(self.path / "draws" / name)}
+        return {**base, **read_tensors(file)}
 
     def _damage(self, record: dict[str, Any]) -> str | None:
         """Read all of a draw's file: what is wrong with it, or None."""
