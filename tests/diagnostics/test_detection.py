@@ -112,5 +112,5 @@ def test_bad_recalls_and_lengths():
         risk_coverage([0.1, np.inf], [0, 1])
     with pytest.raises(ValueError, match="values must be finite, got nan"):
         cumulative_distribution([np.nan], 1.0)
-    with pytest.raises(ValueError, match="at must be numbers, got nan"):
+    with pytest.raises(ValueError, match="at must hold no nan, got 1 of them"):
         cumulative_distribution([1.0], [np.nan])

@@ -1,5 +1,7 @@
 """Checks of arrays that several diagnostics share."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -12,6 +14,14 @@ def check_finite(name: str, values: ArrayLike, *axes: str) -> NDArray[np.float64
         raise ValueError(f"{name} must have axes ({wanted}), none empty, got shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}")
+    return array
+
+
+def check_no_nan(name: str, values: ArrayLike) -> NDArray[Any]:
+    """Return `values` as an array, or raise if a number in it is nan."""
+    array = np.asarray(values)
+    if array.dtype.kind in "fc" and (count := int(np.isnan(array).sum())):
+        raise ValueError(f"{name} must hold no nan, got {count} of them")
     return array
 
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from csgmcmc.arguments import check_count
+from csgmcmc.diagnostics.arrays import check_no_nan
 
 
 def calibration_ranks(truths: ArrayLike, draws: ArrayLike, *, seed: int = 0) -> NDArray[np.int64]:
@@ -20,7 +21,8 @@ def calibration_ranks(truths: ArrayLike, draws: ArrayLike, *, seed: int = 0) -> 
     `truths` has shape (repeats, d), `draws` (repeats, n, d), and the ranks (repeats, d). Draws
     equal to the truth are placed below or above it at random, so that ranks stay uniform.
     """
-    truth, x = np.asarray(truths, dtype=float), np.asarray(draws, dtype=float)
+    truth = np.asarray(check_no_nan("truths", truths), dtype=float)
+    x = np.asarray(check_no_nan("draws", draws), dtype=float)
     if truth.ndim != 2 or x.ndim != 3 or truth.shape != (x.shape[0], x.shape[2]):
         raise ValueError(
             "truths must have shape (repeats, d) and draws (repeats, n, d), got "

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import next_fast_len
 
 from csgmcmc.arguments import check_choice
+from csgmcmc.diagnostics.arrays import check_no_nan
 
 
 def reference_ess(
@@ -24,7 +25,7 @@ def reference_ess(
     B / (1 + B * (xbar - mean)^2 / variance - s2 / variance), s2 the second moment about `mean`:
     it says almost nothing about the chain, and can be negative or more than B.
     """
-    x = np.asarray(draws, dtype=float)
+    x = np.asarray(check_no_nan("draws", draws), dtype=float)
     if x.ndim not in (1, 2) or len(x) < 2:
         raise ValueError(f"draws must have shape (n,) or (n, d) with n at least 2, got {x.shape}")
     centre = _for_each_dimension("mean", mean, x)
@@ -76,7 +77,7 @@ def cycles_as_chains(values: ArrayLike, cycles: ArrayLike) -> NDArray:
     closer to equilibrium. R-hat of the result compares the cycles with each other, and, since it
     splits every chain in two, the start of a cycle with its end.
     """
-    x, numbers = np.asarray(values), np.asarray(cycles)
+    x, numbers = check_no_nan("values", values), check_no_nan("cycles", cycles)
     if x.ndim < 1 or numbers.shape != x.shape[:1] or not numbers.size:
         raise ValueError(
             f"values must have shape (n, ...) and cycles (n,), n at least 1, got {x.shape} and "
@@ -90,7 +91,7 @@ def _summary(
     name: str, draws: ArrayLike, *, at_least: int = 1, **options: Any
 ) -> NDArray[np.float64]:
     """The statistic `name` of arviz-stats; raises where arviz-stats would return nan."""
-    x = np.asarray(draws, dtype=float)
+    x = np.asarray(check_no_nan("draws", draws), dtype=float)
     if x.ndim < 2 or x.shape[0] < at_least or x.shape[1] < 4:
         raise ValueError(
             f"draws must have shape (chains, n, ...) with at least {at_least} chains and 4 draws "
@@ -102,7 +103,7 @@ def _summary(
 
 def _for_each_dimension(name: str, value: ArrayLike, x: NDArray) -> NDArray[np.float64]:
     """`value` as one number, or as one for each dimension of the draws `x`."""
-    array = np.asarray(value, dtype=float)
+    array = np.asarray(check_no_nan(name, value), dtype=float)
     if array.shape not in ((), x.shape[1:]):
         raise ValueError(f"{name} must be a number or have shape {x.shape[1:]}, got {array.shape}")
     return array

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist, squareform
 from scipy.special import xlogy
 
-from csgmcmc.diagnostics.arrays import check_probabilities
+from csgmcmc.diagnostics.arrays import check_no_nan, check_probabilities
 
 
 def disagreement(members: ArrayLike) -> NDArray[np.float64]:
@@ -58,13 +58,12 @@ def within_and_between(matrix: ArrayLike, groups: ArrayLike) -> WithinAndBetween
     Both (i, j) and (j, i) count, so `matrix` need not be symmetric; the diagonal does not. It may
     hold infinities, such as divergences.
     """
-    values, names = np.asarray(matrix, dtype=float), np.asarray(groups)
+    values = np.asarray(check_no_nan("matrix", matrix), dtype=float)
+    names = check_no_nan("groups", groups)
     if values.ndim != 2 or names.ndim != 1 or values.shape != (len(names), len(names)):
         raise ValueError(
             f"matrix must have shape (s, s) and groups (s,), got {values.shape} and {names.shape}"
         )
-    if np.isnan(values).any():
-        raise ValueError(f"matrix must hold no nan, got {np.isnan(values).sum()} of them")
     same = names[:, None] == names
     pairs = ~np.eye(len(names), dtype=bool)
     return WithinAndBetween(_mean(values[same & pairs]), _mean(values[~same & pairs]))

@@ -3,6 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from csgmcmc.arguments import check_number
+from csgmcmc.diagnostics.arrays import check_finite
+
 
 def mode_coverage(draws: ArrayLike, modes: ArrayLike, radius: float, more_than: int) -> int:
     """Number of modes with more than `more_than` draws within `radius` of their centre.
@@ -10,6 +13,8 @@ def mode_coverage(draws: ArrayLike, modes: ArrayLike, radius: float, more_than: 
     The mode-coverage measure of Zhang et al. 2020, who take radius 0.25 and more than 100 draws.
     `draws` has shape (n, d), `modes` (m, d).
     """
+    check_number("radius", radius, at_least=0)
+    check_number("more_than", more_than)
     nearest, distances = _nearest_mode(draws, modes)
     counts = np.bincount(nearest[distances <= radius], minlength=len(np.asarray(modes)))
     return int((counts > more_than).sum())
@@ -21,6 +26,7 @@ def in_mode_mass(draws: ArrayLike, modes: ArrayLike, radius: float) -> float:
     Coverage says nothing about the draws between the modes; this does. For a two-dimensional
     Gaussian of standard deviation s and radius 3 * s the true share is 1 - exp(-9 / 2) = 0.989.
     """
+    check_number("radius", radius, at_least=0)
     _, distances = _nearest_mode(draws, modes)
     return float((distances <= radius).mean())
 
@@ -39,7 +45,13 @@ def mode_total_variation(
     Every draw counts for its nearest mode; `weights` are equal by default.
     """
     counts = mode_counts(draws, modes)
-    truth = np.full(len(counts), 1 / len(counts)) if weights is None else np.asarray(weights)
+    truth = np.full(len(counts), 1 / len(counts))
+    if weights is not None:
+        truth = check_finite("weights", weights, "m")
+        if truth.shape != counts.shape:
+            raise ValueError(
+                f"weights must be one for each of {len(counts)} modes, got {len(truth)}"
+            )
     return float(np.abs(counts / counts.sum() - truth).sum() / 2)
 
 
@@ -50,6 +62,8 @@ def _nearest_mode(draws: ArrayLike, modes: ArrayLike) -> tuple[NDArray[np.int64]
         raise ValueError(
             f"draws must have shape (n, d) and modes (m, d), got {points.shape} and {centres.shape}"
         )
+    check_finite("draws", points, "n", "d")
+    check_finite("modes", centres, "m", "d")
     best = np.full(len(points), np.inf)
     nearest = np.zeros(len(points), dtype=np.int64)
     for index, centre in enumerate(centres):  # one mode at a time: n * m distances may not fit

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from csgmcmc.arguments import check_number
+from csgmcmc.diagnostics.arrays import check_no_nan
 
 TemperatureVerdict = Literal["too cold", "as it should be", "too hot"]
 """A measured temperature compared with its target."""
@@ -59,7 +60,7 @@ def kinetic_temperature(
     average the values. `squared_gradient` is the mean of g^2 over weights and draws, g the full
     gradient of U / N: it matters where lr is near the limit of stability.
     """
-    v = np.asarray(velocities, dtype=float)
+    v = np.asarray(check_no_nan("velocities", velocities), dtype=float)
     if not v.size:
         raise ValueError(f"velocities must not be empty, got shape {v.shape}")
     target = _target(lr, num_data, momentum, temperature, squared_gradient)
@@ -89,7 +90,8 @@ def configurational_temperature(
     Minibatch gradients leave the value unbiased, but add their variance to the mean of g^2 in the
     target: then give the mean of g^2 of the full gradient as `squared_gradient`.
     """
-    theta, g = np.asarray(weights, dtype=float), np.asarray(gradients, dtype=float)
+    theta = np.asarray(check_no_nan("weights", weights), dtype=float)
+    g = np.asarray(check_no_nan("gradients", gradients), dtype=float)
     if theta.ndim != 2 or theta.shape != g.shape or len(theta) < 2 or not theta.size:
         raise ValueError(
             "weights and gradients must have one shape (draws, d) with at least 2 draws, got "
@@ -117,7 +119,7 @@ def temperature_of_products(
     level: float = 0.99,
 ) -> Temperature:
     """The configurational temperature, from the mean of theta * g of each draw."""
-    p = np.asarray(products, dtype=float)
+    p = np.asarray(check_no_nan("products", products), dtype=float)
     if p.ndim != 1 or len(p) < 2:
         raise ValueError(f"products must have shape (draws,) with at least 2, got {p.shape}")
     target = _target(lr, num_data, momentum, temperature, squared_gradient)
