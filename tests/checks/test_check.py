@@ -123,6 +123,12 @@ def test_binary_labels():
     assert checked.calibrated.holds
     wrong = ((logits > 0).float() != labels).float().mean().item()
     assert checked.numbers["error"] == pytest.approx(wrong, abs=0.01)
+    # The NLL is in the unit of the error: per label, and not per row of three.
+    exact = nn.functional.binary_cross_entropy_with_logits(logits, labels).item()
+    assert checked.numbers["nll"] == pytest.approx(exact, abs=1e-3)
+    assert checked.numbers["nll_best_draw"] == pytest.approx(exact, abs=1e-2)
+    assert "per target" in checked.calibrated.words
+    assert "per target" in checked.better.words
 
 
 def test_regression_by_the_coverage_of_its_intervals():
@@ -304,7 +310,7 @@ def test_ignored_labels_do_not_count(ignored):
     found = posterior.check(loader_of(some))
     among = posterior_of([logits[kept], (0.9 * logits)[kept]], [0, 1])
     alone = among.check(loader_of(some[kept]))
-    for name in ("error", "brier", "ece", "ece_by_chance", "disagreement_between_cycles"):
+    for name in ("error", "brier", "ece", "ece_by_chance", "disagreement_between_cycles", "nll"):
         assert found.numbers[name] == pytest.approx(alone.numbers[name], rel=1e-6), name
     assert alone.numbers["error"] > 0.1
     assert found.calibrated.holds is alone.calibrated.holds

@@ -443,14 +443,40 @@ def test_outputs_and_targets_that_do_not_fit_are_rejected():
         Gaussian(0.0)
     with pytest.raises(ValueError, match="targets of shape"):
         classes.log_scores([(rows, rows.unsqueeze(1))])
-    with pytest.raises(ValueError, match="targets of shape"):
-        table_posterior(random(5, 7, 1), likelihood="bernoulli").log_scores([(rows, rows)])
-    with pytest.raises(ValueError, match="targets of shape"):
-        table_posterior(random(5, 7, 1), likelihood=Gaussian(1.0)).log_scores([(rows, rows)])
+    for likelihood in ("bernoulli", Gaussian(1.0)):
+        with pytest.raises(ValueError, match="targets of shape"):
+            table_posterior(random(5, 7, 2), likelihood=likelihood).log_scores([(rows, rows)])
     with pytest.raises(ValueError, match="pairs of inputs and targets"):
         classes.log_scores([rows])
     with pytest.raises(ValueError, match="log-likelihoods are not known"):
         classes.log_likelihoods()
+
+
+@pytest.mark.parametrize("likelihood", ["bernoulli", Gaussian(0.5)])
+def test_targets_of_one_dimension_fit_one_output(likelihood):
+    rows, yes = torch.arange(7), (random(7, seed=1) > 0).double()
+    posterior = table_posterior(random(5, 7, 1), likelihood=likelihood)
+    found = posterior.log_scores([(rows, yes)])
+    torch.testing.assert_close(found, posterior.log_scores([(rows, yes[:, None])]), **TIGHT)
+    checks = [posterior.check([(rows, each)]).numbers for each in (yes, yes[:, None])]
+    assert checks[0] == pytest.approx(checks[1], nan_ok=True)
+
+
+def test_fractions_are_no_classes():
+    rows, targets = torch.arange(2), torch.tensor([0.7, 1.0])
+    classes = table_posterior(random(5, 2, 4))
+    for method in (classes.log_scores, classes.check, classes.log_likelihoods):
+        with pytest.raises(ValueError, match=r"must be class numbers, got torch\.float32"):
+            method([(rows, targets)])
+    with pytest.raises(ValueError, match=r"targets must be class numbers, got 0\.7"):
+        predicted_loader: Any = classes.predict_loader([(rows, targets)])
+        predicted_loader.labels_numpy()
+    labels = table_posterior(random(5, 2), likelihood="bernoulli")
+    for wrong in (0.7, 2.0, float("nan")):
+        targets = torch.tensor([wrong, 1.0])
+        for method in (labels.log_scores, labels.check):
+            with pytest.raises(ValueError, match="targets must be 0 or 1, got"):
+                method([(rows, targets)])
 
 
 @pytest.mark.parametrize("wrong", [4, -1])

@@ -57,7 +57,9 @@ class Check:
         calibrated: are the probabilities calibrated, as far as the number of points can show?
         better: does the average beat the best of its draws?
         advice: what to change.
-        numbers: all that was measured, by name. NLLs are per data point, over all its labels.
+        numbers: all that was measured, by name. The NLL of a data point is over all its targets
+            together (labels, pixels, tokens, outputs); NLLs are reported per target, the unit of
+            the error: the sum over the data, divided by the number of all targets.
         parameters: noise and temperature of each parameter tensor, with `stepper=`.
     """
 
@@ -84,11 +86,13 @@ def check_draws(evaluation: Evaluation, run: TrainingRun | None = None) -> Check
     advice: Advice = []
     with np.errstate(divide="ignore"):
         weighted = evaluation.log_scores + np.log(evaluation.weights)[:, None]
-    numbers["nll"] = float(-np.logaddexp.reduce(weighted, axis=0).mean())
+    numbers["targets_per_point"] = evaluation.targets_per_point
+    per_target = 1 / evaluation.targets_per_point
+    numbers["nll"] = float(-np.logaddexp.reduce(weighted, axis=0).mean() * per_target)
     check_predictions = _check_classes if evaluation.means is None else _check_regression
     calibrated, values = check_predictions(evaluation, numbers, advice)
     mixing = _check_mixing(evaluation, _probes(values), numbers, advice)
-    better = _check_average(evaluation.log_scores, numbers, advice)
+    better = _check_average(per_target * evaluation.log_scores, numbers, advice)
     sampling, parameters = _check_sampling(run, numbers, advice)
     return Check(sampling, mixing, calibrated, better, advice, numbers, parameters)
 
@@ -225,7 +229,7 @@ def _check_classes(
     holds = numbers["ece"] <= numbers["ece_by_chance"]
     words = (
         f"calibration error {numbers['ece']:.3f}, by chance up to {numbers['ece_by_chance']:.3f}; "
-        f"error {_percent(numbers['error'])}, NLL {numbers['nll']:.3f}"
+        f"error {_percent(numbers['error'])}, {_describe_nll(numbers)}"
     )
     if not holds:
         overconfident = confidence > 1 - numbers["error"]
@@ -271,7 +275,7 @@ def _check_regression(
             "temperature"
         )
     words = f"90% intervals contain {_percent(numbers['coverage_90'])} of the targets, by chance "
-    words += f"{_percent(low)} to {_percent(high)}; NLL {numbers['nll']:.3f}"
+    words += f"{_percent(low)} to {_percent(high)}; {_describe_nll(numbers)}"
     return Verdict(holds, words), means
 
 
@@ -280,12 +284,17 @@ def _check_average(scores: Array, numbers: Numbers, advice: Advice) -> Verdict:
     numbers["nll_best_draw"] = float(alone.min())
     numbers["nll_mean_of_draws"] = float(alone.mean())
     if len(alone) == 1:
-        return Verdict(None, f"NLL {numbers['nll']:.3f}, of the only draw")
+        return Verdict(None, f"{_describe_nll(numbers)}, of the only draw")
     holds = numbers["nll"] < numbers["nll_best_draw"] - ROUNDING
     if not holds:
         advice.append("one draw is as good as all: check the worst draws, or run more cycles")
-    words = f"NLL {numbers['nll']:.3f}, of the best single draw {numbers['nll_best_draw']:.3f}"
+    words = f"{_describe_nll(numbers)}, of the best single draw {numbers['nll_best_draw']:.3f}"
     return Verdict(holds, words)
+
+
+def _describe_nll(numbers: Numbers) -> str:
+    unit = " per target" if numbers["targets_per_point"] != 1 else ""
+    return f"NLL {numbers['nll']:.3f}{unit}"
 
 
 def _probes(values: Array) -> Array:

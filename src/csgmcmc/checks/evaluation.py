@@ -46,6 +46,12 @@ class Evaluation:
     means: Array | None = None
     ranks: Array | None = None
 
+    @property
+    def targets_per_point(self) -> float:
+        """Mean number of targets of a data point: labels, pixels, tokens, or outputs."""
+        targets = self.ranks if self.labels is None else self.labels
+        return 1.0 if targets is None else max(targets.size, 1) / self.log_scores.shape[1]
+
 
 @dataclass(frozen=True)
 class TrainingRun:

@@ -20,7 +20,10 @@ class Likelihood(ABC):
 
     @abstractmethod
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Log-likelihood of each data point under each draw, of shape (draws, batch)."""
+        """Log-likelihood of each data point under each draw, of shape (draws, batch).
+
+        That of a data point is the sum over its labels, pixels or tokens.
+        """
 
     @abstractmethod
     def average(self) -> Average:
@@ -42,7 +45,12 @@ class Categorical(Likelihood):
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         log_probs, _ = self._log_probs(outputs)
         where = f"outputs of shape {tuple(outputs.shape[1:])} with classes in dimension {self.dim}"
-        _check_targets(targets, log_probs.shape[2:], where)
+        _check_shape(targets, log_probs.shape[2:], where)
+        if targets.is_floating_point() or targets.is_complex():
+            raise ValueError(
+                f"targets must be class numbers, got {targets.dtype}: convert them with "
+                "targets.long(), or say likelihood='bernoulli' or 'gaussian'"
+            )
         counts = targets != self.ignore_index
         classes = torch.where(counts, targets, 0).long()
         if classes.numel() and not 0 <= classes.min() <= classes.max() < log_probs.shape[1]:
@@ -72,15 +80,18 @@ class Bernoulli(Likelihood):
     """Binary (one output) and multi-label (many outputs) classification.
 
     Outputs are logits of the positive class, targets 0 or 1 in the same shape, as for
-    `binary_cross_entropy_with_logits`. The log-likelihood of a data point is the sum over its
-    labels.
+    `binary_cross_entropy_with_logits`; targets of shape (batch,) fit outputs of (batch, 1), too.
     """
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         check_logits(outputs)
-        _check_targets(targets, outputs.shape[1:], f"outputs of shape {tuple(outputs.shape[1:])}")
+        where = f"outputs of shape {tuple(outputs.shape[1:])}"
+        wanted = _in_shape(targets, outputs.shape[1:], where)
+        unlike = (wanted != 0) & (wanted != 1)
+        if unlike.any():
+            raise ValueError(f"targets must be 0 or 1, got {wanted[unlike][0].item():g}")
         outputs = at_least_float32(outputs)
-        wanted = targets.to(outputs).expand_as(outputs)
+        wanted = wanted.to(outputs).expand_as(outputs)
         return _per_point(-binary_cross_entropy_with_logits(outputs, wanted, reduction="none"))
 
     def average(self) -> Average:
@@ -91,7 +102,8 @@ class Gaussian(Likelihood):
     """Regression with Gaussian noise.
 
     Outputs are means, or pairs of mean and variance as for `gaussian_nll_loss`: a model that learns
-    its noise returns both.
+    its noise returns both. Targets have the shape of the means; those of shape (batch,) fit means
+    of (batch, 1), too.
 
     Args:
         variance: variance of the noise, if the model returns only means.
@@ -106,14 +118,15 @@ class Gaussian(Likelihood):
 
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
         mean, variance = self._mean_and_variance(outputs)
-        _check_targets(targets, mean.shape[1:], f"means of shape {tuple(mean.shape[1:])}")
-        squares = (targets - mean).square() / variance
+        wanted = _in_shape(targets, mean.shape[1:], f"means of shape {tuple(mean.shape[1:])}")
+        squares = (wanted - mean).square() / variance
         return _per_point(-0.5 * (squares + variance.log() + math.log(2 * math.pi)))
 
     def cumulative(self, outputs: Any, targets: Tensor) -> Tensor:
         """Cumulative probability at each target, under each draw."""
         mean, variance = self._mean_and_variance(outputs)
-        return torch.special.ndtr((targets - mean).double() / variance.double().sqrt())
+        wanted = _in_shape(targets, mean.shape[1:], f"means of shape {tuple(mean.shape[1:])}")
+        return torch.special.ndtr((wanted - mean).double() / variance.double().sqrt())
 
     def average(self) -> Average:
         return GaussianAverage(self._mean_and_variance)
@@ -159,9 +172,17 @@ def check_logits(outputs: Any) -> None:
         )
 
 
-def _check_targets(targets: Tensor, shape: torch.Size, what: str) -> None:
+def _check_shape(targets: Tensor, shape: torch.Size, what: str) -> None:
     if targets.shape != shape:
         raise ValueError(f"targets of shape {tuple(targets.shape)} do not fit {what}")
+
+
+def _in_shape(targets: Tensor, shape: torch.Size, what: str) -> Tensor:
+    """Targets in the shape of the outputs: those of (batch,) fit outputs of (batch, 1), too."""
+    if (*targets.shape, 1) == tuple(shape) and targets.ndim == 1:
+        return targets.unsqueeze(-1)
+    _check_shape(targets, shape, what)
+    return targets
 
 
 def _log_softmax(logits: Tensor) -> Tensor:

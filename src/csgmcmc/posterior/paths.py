@@ -23,7 +23,7 @@ class WeightPath:
 
     Attributes:
         shares: share of the second draw in each, from 0 to 1.
-        nll: mean negative log-likelihood of the data under each.
+        nll: negative log-likelihood of the data under each, per target, as in `Posterior.check`.
         error: classification error of each; None for regression.
     """
 
@@ -87,7 +87,7 @@ def weight_path(
     error = None
     if found.member_probs is not None:
         error = (found.member_probs.argmax(-1) != found.labels).mean(1)
-    return WeightPath(shares, -found.log_scores.mean(1), error)
+    return WeightPath(shares, -found.log_scores.mean(1) / found.targets_per_point, error)
 
 
 def _mixed(

@@ -119,7 +119,10 @@ class Posterior:
         return [average.result() for average in averages]
 
     def log_scores(self, loader: Iterable[Any]) -> Tensor:
-        """Log-likelihood of each data point under each draw, of shape (draws, points)."""
+        """Log-likelihood of each data point under each draw, of shape (draws, points).
+
+        That of a data point is the sum over its targets: labels, pixels, tokens or outputs.
+        """
         return torch.cat(list(self._scores(loader)), dim=1)
 
     def log_likelihoods(

@@ -79,7 +79,11 @@ class ClassPredictive(Predictive):
         """The class numbers of the targets, of shape (points,)."""
         if self.targets is None:
             raise ValueError("there are no targets: predict a loader of pairs (inputs, targets)")
-        return self.targets.cpu().numpy().astype(np.int64).ravel()
+        targets = self.targets.cpu().numpy()
+        if (targets != np.floor(targets)).any():
+            wrong = targets[targets != np.floor(targets)].flat[0]
+            raise ValueError(f"targets must be class numbers, got {wrong:g}")
+        return targets.astype(np.int64).ravel()
 
     def _points(self, probs: Tensor) -> NDArray[np.float64]:
         """Probabilities of shape (points, classes)."""
