@@ -13,7 +13,7 @@ class CsgmcmcError(Exception):
 
 
 class DivergedError(CsgmcmcError, RuntimeError):
-    """The loss or a weight is no longer finite.
+    """The loss, a weight or a buffer is no longer finite.
 
     Attributes:
         tick: where in the run.

@@ -307,6 +307,46 @@ def test_weights_that_are_not_finite_are_found_between_draws():
     assert not len(stepper.draws)
 
 
+class Normalised(nn.Sequential):
+    """Batch normalisation whose running statistics do not matter in training, and a mask."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        self.register_buffer("mask", torch.tensor([0.0, -math.inf]))
+        self.register_buffer("eighths", torch.ones(2).to(torch.float8_e4m3fn))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_buffer_that_is_not_finite_is_not_kept(value):
+    model = Normalised()
+    sampler = SGHMC(model.parameters(), lr=0.1, num_data=3)
+    stepper = Stepper(model, sampler, EVERY_STEP)
+    model(torch.randn(4, 2)).sum().backward()
+    stepper.step(torch.tensor(0.1))
+    assert len(stepper.draws) == 1  # with the mask
+    model[1].running_var.fill_(value)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(DivergedError, match=r"the buffer 1\.running_var is not finite at step 1"):
+        stepper.step(torch.tensor(0.1))
+    assert len(stepper.draws) == 1
+
+
+def test_a_mask_that_becomes_nan_is_not_kept():
+    model = Normalised()
+    stepper = Stepper(model, SGHMC(model.parameters(), lr=0.1, num_data=3), EVERY_STEP)
+    model.mask.fill_(math.nan)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(DivergedError, match="the buffer mask is not finite at step 0"):
+        stepper.step(torch.tensor(0.1))
+
+
+def test_the_chains_of_a_stack_whose_buffers_diverged_are_named():
+    model = stack(lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), chains=3)
+    stepper = Stepper(model, SGHMC(model.parameters(), lr=0.1, num_data=30), EVERY_STEP)
+    model.inner[1].running_mean[2] = math.nan  # pyright: ignore[reportIndexIssue]
+    with pytest.raises(DivergedError, match="running_mean") as caught:
+        stepper.step(torch.tensor([0.1, 0.1, 0.1]))
+    assert caught.value.chain_ids == [2]
+
+
 def test_the_diverged_chains_of_a_stack_are_named():
     model = stack(lambda: nn.Linear(2, 2), chains=3)
     sampler = SGHMC(model.parameters(), lr=0.1, num_data=30)

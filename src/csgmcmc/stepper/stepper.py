@@ -29,6 +29,7 @@ from csgmcmc.samplers import Noise
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.shards import local_shard
 from csgmcmc.stacked import Stack
+from csgmcmc.stepper.divergence import diverged_chains, kept_buffers, mask_buffers
 from csgmcmc.stepper.fingerprint import (
     check_same,
     check_seed,
@@ -115,6 +116,7 @@ class Stepper:
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._ahead: set[int] = set()  # steps of draws made after the checkpoint was
         self._forked = False  # whether one of them differs from what the resumed run finds
+        self._masks = mask_buffers(model)  # which may be infinite
         for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
             for option in ("lr", "weight_decay"):
                 if option in group:
@@ -225,20 +227,16 @@ class Stepper:
             self._check_finite("the loss", torch.as_tensor(loss).detach(), tick)
 
     def check_weights(self, tick: Tick | None = None) -> None:
-        """Raise `DivergedError` if a weight is not finite after `tick`, by default the last."""
+        """Raise `DivergedError` if a weight or buffer is not finite after `tick`, or the last."""
         tick = tick or self.schedule(max(self.taken - 1, 0))
         for param in self.sampled():
             self._check_finite("a weight", local_shard(param.detach()), tick)
+        for name, value in kept_buffers(self.model, self._masks):
+            self._check_finite(f"the buffer {name}", value, tick)
 
     def _check_finite(self, what: str, values: Tensor, tick: Tick) -> None:
-        # A sum costs one pass; only a suspicious one is looked at more closely.
-        if math.isfinite(values.sum().item()):
-            return
-        chains = len(self.chain_ids)
-        by_chain = values.reshape(chains, -1) if values.ndim else values.expand(chains, 1)
-        finite = by_chain.isfinite().all(1)
-        diverged = [self.chain_ids[index] for index in (~finite).nonzero().flatten().tolist()]
-        if diverged:
+        found = diverged_chains(values, len(self.chain_ids))
+        if diverged := [self.chain_ids[index] for index in found]:
             lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
             error = DivergedError(what, tick, lr, diverged, self.last_checkpoint)
             error.add_note(f"Gradients are clipped by {self.words.clip}.")
