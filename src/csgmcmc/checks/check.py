@@ -13,6 +13,7 @@ from scipy import stats
 from csgmcmc import diagnostics
 from csgmcmc.checks import noise
 from csgmcmc.checks.evaluation import Array, Evaluation, TrainingRun
+from csgmcmc.checks.likelihood import SAME_DIRECTION, TOLERANCE, likelihood_ratio
 from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports
 from csgmcmc.checks.run import evenly_spaced, sampling_temperature
 
@@ -52,7 +53,8 @@ class Check:
     """What `Posterior.check` found.
 
     Attributes:
-        sampling: does injected noise dominate, and do the draws have the temperature asked for?
+        sampling: is N right, does injected noise dominate, and do the draws have the temperature
+            asked for?
         mixing: do the predictions of chains, or cycles, or the halves of one, agree?
         calibrated: are the probabilities calibrated, as far as the number of points can show?
         better: does the average beat the best of its draws?
@@ -107,6 +109,7 @@ def _check_sampling(
         return Verdict(False, "no noise was injected: these are optimised weights"), {}
     if run.loss is None or run.data is None:
         return Verdict(None, "needs the loss and the training data too: loss= and data="), {}
+    wrong = _check_num_data(run, numbers, advice)
     try:
         parameters = parameter_reports(
             *(run.model, run.draws, run.stepper, run.loss, run.data),
@@ -114,13 +117,13 @@ def _check_sampling(
             generators=getattr(run.stepper, "generators", ()),
         )
     except ValueError as error:
-        return Verdict(None, str(error)), {}
+        return Verdict(False if wrong else None, f"{wrong}{error}"), {}
     reports = list(parameters.values())
     size = sum(report.size for report in reports)
     injected = sum(report.size * report.noise.injected for report in reports)
     minibatch = sum(report.size * report.noise.minibatch for report in reports)
     numbers["noise_ratio"] = ratio = noise.noise_ratio(injected, minibatch)
-    words = noise.describe_noise(ratio)
+    words = wrong + noise.describe_noise(ratio)
     thermostat = getattr(run.stepper.sampler, "thermostat", False)
     minibatches_dominate = ratio < noise.NEGLIGIBLE and not thermostat
     if minibatches_dominate:
@@ -131,10 +134,43 @@ def _check_sampling(
         words += f"; {way}: {_listed(names)}" if names else ""
         if share > 0.5 and not minibatches_dominate:
             advice.append(REMEDIES[way])
-    if any(report.temperature is None for report in reports):
+    if any(report.temperature is None for report in reports) and not wrong:
         return Verdict(None, f"{words}; a temperature needs at least 2 draws"), parameters
     off = sum(share for share, _ in shares.values())
-    return Verdict(not minibatches_dominate and off <= 0.5, words), parameters
+    holds = not wrong and not minibatches_dominate and off <= 0.5
+    return Verdict(holds, words), parameters
+
+
+def _check_num_data(run: TrainingRun, numbers: Numbers, advice: Advice) -> str:
+    """What is wrong with N, if anything: whether N * loss is the likelihood's NLL of all data."""
+    if run.nll is None or run.loss is None or run.data is None:
+        return ""
+    try:
+        found = likelihood_ratio(
+            *(run.model, run.draws[-1], run.loss, run.nll, run.data),
+            generators=getattr(run.stepper, "generators", ()),
+        )
+    except (ValueError, RuntimeError):  # the likelihood is not of these batches
+        return ""
+    if found is None:
+        return ""
+    numbers["loss_nll_cosine"] = found.cosine
+    if found.cosine < SAME_DIRECTION:  # another loss, such as one with label smoothing
+        return ""
+    num_data = float(run.stepper.sampler.param_groups[0]["num_data"])
+    numbers["num_data_expected"] = found.num_data
+    numbers["num_data_ratio"] = ratio = num_data / found.num_data
+    if abs(ratio - 1) <= TOLERANCE:
+        return ""
+    heat = f"{max(ratio, 1 / ratio):.3g} times too {'hot' if ratio < 1 else 'cold'}"
+    advice.append(
+        f"make the sampler with num_data={found.num_data:.0f}, or scale the loss: N x loss must "
+        "equal the negative log-likelihood of all data"
+    )
+    return (
+        f"num_data={num_data:g}, but N x loss is the likelihood's NLL of all data for "
+        f"N={found.num_data:.0f}, so that the posterior is {heat}; "
+    )
 
 
 def _judge(parameters: dict[str, ParameterReport], way: str, size: int) -> tuple[float, list[str]]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from csgmcmc.batches import Loss
+from csgmcmc.checks.likelihood import Nll
 from csgmcmc.checks.run import StepperLike
 from csgmcmc.draws import Draw
 
@@ -64,6 +65,7 @@ class TrainingRun:
         model: the single network.
         draws: those that are checked.
         autocast: dtype of automatic mixed precision.
+        nll: the likelihood that the loss is compared with.
     """
 
     stepper: StepperLike
@@ -72,6 +74,7 @@ class TrainingRun:
     model: nn.Module
     draws: Sequence[Draw]
     autocast: torch.dtype | None = None
+    nll: Nll | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.stepper, StepperLike):

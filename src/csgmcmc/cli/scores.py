@@ -1,5 +1,6 @@
 """Scores of a run on validation data: the posterior predictive beside its single draws."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from csgmcmc import diagnostics
 from csgmcmc.checks import Evaluation, TrainingRun, check_draws
 from csgmcmc.cli.sampling import Sampled
 from csgmcmc.posterior import Posterior
-from csgmcmc.posterior.evaluation import evaluate
+from csgmcmc.posterior.evaluation import batch_nll, evaluate
 from csgmcmc.task import check_pairs
 
 Scores = dict[str, float]
@@ -21,7 +22,8 @@ def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
     batches = check_pairs(list(done.task.validation or ()), posterior.likelihood)
     evaluation = evaluate(posterior, batches)
     options = posterior.model, posterior.draws, posterior.members.autocast
-    run = TrainingRun(done.chain.stepper, done.task.loss, done.task.data, *options)
+    nll = partial(batch_nll, posterior.likelihood, posterior.forward)
+    run = TrainingRun(done.chain.stepper, done.task.loss, done.task.data, *options, nll=nll)
     check = check_draws(evaluation, run)
     average, *draws = _scores(evaluation, [targets for _, targets in batches])
     means = {name: float(np.mean([draw[name] for draw in draws])) for name in average}

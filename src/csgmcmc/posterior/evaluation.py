@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from csgmcmc.checks import Evaluation
 from csgmcmc.posterior.averages import weighted
-from csgmcmc.posterior.batches import bar_over, groups, targets_of
+from csgmcmc.posterior.batches import bar_over, groups, split, targets_of
 from csgmcmc.posterior.likelihoods import Categorical, Gaussian, Likelihood
-from csgmcmc.posterior.members import full_precision
+from csgmcmc.posterior.members import Forward, full_precision
 from csgmcmc.posterior.predictive import ClassPredictive, Predictive
 
 if TYPE_CHECKING:
@@ -65,6 +66,17 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
         log_scores=torch.cat(scores, dim=1).cpu().numpy(),
         **found,
     )
+
+
+def batch_nll(
+    likelihood: Likelihood, forward: Forward, model: nn.Module, batch: Any
+) -> Tensor | None:
+    """The NLL of a batch, summed, with gradients; None if it is not a pair with targets."""
+    inputs, targets = split(batch)
+    if not isinstance(targets, Tensor):
+        return None
+    outputs = pytree.tree_map_only(Tensor, lambda x: x.unsqueeze(0), forward(model, inputs))
+    return -likelihood.log_prob(outputs, targets).sum()
 
 
 def _of_classes(predictive: ClassPredictive, likelihood: Likelihood) -> dict[str, NDArray[Any]]:

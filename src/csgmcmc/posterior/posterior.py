@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -251,8 +252,9 @@ class Posterior:
         """Whether the draws were sampled, mix and are calibrated, in words and numbers.
 
         Evaluates every draw once on the data of `loader`. The last three arguments are needed to
-        tell whether the run sampled: the temperature of each layer, and injected noise against
-        minibatch noise. Random states, also those of the loaders' generators, are restored.
+        tell whether the run sampled: whether N times the loss is the likelihood's NLL of all data,
+        the temperature of each layer, and injected noise against minibatch noise. Random states,
+        also those of the loaders' generators, are restored.
 
         Args:
             loader: held-out pairs of inputs and targets.
@@ -263,11 +265,14 @@ class Posterior:
             show: print the verdicts.
         """
         from csgmcmc.checks import TrainingRun, check_draws  # noqa: PLC0415  (slow to import)
-        from csgmcmc.posterior.evaluation import evaluate  # noqa: PLC0415
+        from csgmcmc.posterior.evaluation import batch_nll, evaluate  # noqa: PLC0415
 
         run = None
         if stepper is not None:
-            run = TrainingRun(stepper, loss, data, self.model, self.draws, self.members.autocast)
+            run = TrainingRun(
+                *(stepper, loss, data, self.model, self.draws, self.members.autocast),
+                nll=partial(batch_nll, self.likelihood, self.forward),
+            )
         elif loss is not None or data is not None:
             raise ValueError("loss and data are of a run: give its stepper too, as stepper=")
         found = check_draws(evaluate(self, loader), run)

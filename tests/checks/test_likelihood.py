@@ -1,0 +1,153 @@
+"""After a run, `check` compares the loss with the likelihood, and says what N should be."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    gaussian_nll_loss,
+    mse_loss,
+)
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from csgmcmc import SGLD, Chain, Constant, MemoryDraws, Posterior
+from csgmcmc.checks.likelihood import likelihood_ratio
+from csgmcmc.posterior import Categorical, Gaussian
+
+ROWS = 120
+GENERATOR = torch.Generator().manual_seed(0)
+INPUTS = torch.randn(ROWS, 4, generator=GENERATOR)
+NOISY = INPUTS @ torch.randn(4, 5, generator=GENERATOR) + torch.randn(ROWS, 5, generator=GENERATOR)
+LABELS = (NOISY > 0).float()
+CLASSES = NOISY[:, :3].argmax(1)
+
+
+def sampled(targets, loss, num_data, *, outputs=5, steps=600, **loader_options):
+    torch.manual_seed(0)
+    model = nn.Linear(4, outputs)
+    data = TensorDataset(INPUTS, targets)
+    loader = DataLoader(data, **{"batch_size": 60, "shuffle": True, **loader_options})
+    sampler = SGLD(model.parameters(), lr=0.05, num_data=num_data, weight_decay=0.01, seed=0)
+    schedule = Constant(steps, burn_in=steps // 3, every=max(1, steps // 15))
+    chain = Chain(model, loss, loader, sampler, schedule, progress=False, watch=False)
+    chain.run()
+    return model, chain, loader
+
+
+def checked(targets, loss, num_data, likelihood: Any, **options):
+    model, chain, loader = sampled(targets, loss, num_data, **options)
+    posterior = Posterior(model, chain.draws, likelihood=likelihood, progress=False)
+    held_out = DataLoader(TensorDataset(INPUTS, targets), batch_size=60)
+    return posterior.check(held_out, stepper=chain.stepper, loss=loss, data=loader)
+
+
+def test_rows_in_place_of_labels_are_found_out(monkeypatch):
+    """The wrong N of a mean over labels, with which all other answers are the right ones."""
+    monkeypatch.setattr("csgmcmc.checks.check.REPEATS", 20)
+    found = checked(LABELS, binary_cross_entropy_with_logits, ROWS, "bernoulli")
+    assert found.sampling.holds is False
+    assert found.numbers["num_data_expected"] == pytest.approx(5 * ROWS, rel=1e-3)
+    assert found.numbers["num_data_ratio"] == pytest.approx(0.2, rel=1e-3)
+    words = found.sampling.words
+    assert words.startswith("num_data=120, but N x loss is the likelihood's NLL of all data for N=")
+    assert "N=600, so that the posterior is 5 times too hot; injected noise is" in words
+    assert any("make the sampler with num_data=600" in advice for advice in found.advice)
+
+    right = checked(LABELS, binary_cross_entropy_with_logits, 5 * ROWS, "bernoulli")
+    assert right.sampling.holds, right.sampling.words
+    assert right.numbers["num_data_ratio"] == pytest.approx(1, rel=1e-3)
+    assert "num_data" not in str(right)
+
+
+def scaled(variance):
+    return lambda outputs, targets: mse_loss(outputs, targets) / (2 * variance)
+
+
+def with_noise(outputs, targets):
+    return gaussian_nll_loss(outputs, targets, torch.full_like(outputs, 0.5))
+
+
+def summed(outputs, targets):
+    whole = binary_cross_entropy_with_logits(outputs, targets, reduction="none")
+    return whole.sum(1).mean()
+
+
+RATIOS = [
+    (CLASSES, cross_entropy, "categorical", 3, ROWS),
+    (LABELS, summed, "bernoulli", 5, ROWS),
+    (NOISY, scaled(0.5), Gaussian(0.5), 5, 5 * ROWS),  # although the normalisation is left out
+    (NOISY, with_noise, Gaussian(0.5), 5, 5 * ROWS),
+    (NOISY, mse_loss, Gaussian(0.1), 5, 5 * ROWS / 0.2),
+    (NOISY[:, 0], lambda x, y: mse_loss(x[:, 0], y), Gaussian(0.5), 1, ROWS),
+]
+
+
+@pytest.mark.parametrize(("targets", "loss", "likelihood", "outputs", "expected"), RATIOS)
+def test_the_right_n_is_that_of_the_contract(targets, loss, likelihood, outputs, expected):
+    found = checked(targets, loss, expected, likelihood, outputs=outputs, steps=15)
+    assert found.numbers["num_data_expected"] == pytest.approx(expected, rel=1e-3)
+    assert found.numbers["loss_nll_cosine"] == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 50, "drop_last": True},
+        {"batch_size": 50},
+        {"batch_size": 2},  # more batches than are read
+        {"batch_size": 10, "sampler": DistributedSampler(TensorDataset(INPUTS), 3, 0)},
+    ],
+)
+def test_all_data_count_however_they_are_read(options):
+    found = checked(
+        *(CLASSES, cross_entropy, ROWS, "categorical"),
+        **{"outputs": 3, "steps": 15, **options, "shuffle": "sampler" not in options},
+    )
+    assert found.numbers["num_data_expected"] == pytest.approx(ROWS, rel=0.03)
+
+
+def test_another_loss_than_the_likelihood_is_not_judged():
+    def smoothed(outputs, targets):
+        return cross_entropy(outputs, targets, label_smoothing=0.3)
+
+    found = checked(CLASSES, smoothed, 12, "categorical", outputs=3, steps=15)
+    assert found.numbers["loss_nll_cosine"] < 0.999
+    assert "num_data_expected" not in found.numbers
+
+
+def test_batches_that_are_not_pairs_are_not_judged():
+    model, chain, _ = sampled(CLASSES, cross_entropy, ROWS, outputs=3, steps=15)
+    posterior = Posterior(model, chain.draws, progress=False)
+
+    def loss(model, batch):
+        return cross_entropy(model(batch["x"]), batch["y"])
+
+    found = posterior.check(
+        [(INPUTS, CLASSES)], stepper=chain.stepper, loss=loss, data=[{"x": INPUTS, "y": CLASSES}]
+    )
+    assert "num_data_expected" not in found.numbers
+
+
+def test_measuring_leaves_no_trace():
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+    draws = MemoryDraws()
+    draws.append(model, step=0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    order = torch.Generator().manual_seed(1)
+    data = DataLoader(TensorDataset(INPUTS, CLASSES), 40, shuffle=True, generator=order)
+    states = torch.get_rng_state(), order.get_state()
+    likelihood = Categorical()
+
+    def nll(model, batch):
+        return -likelihood.log_prob(model(batch[0])[None], batch[1]).sum()
+
+    found = likelihood_ratio(model, draws[0], cross_entropy, nll, data)
+    assert found is not None
+    assert found.num_data == pytest.approx(ROWS, rel=1e-5)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert torch.equal(order.get_state(), states[1])
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
