@@ -18,9 +18,10 @@ from torch import nn
 from csgmcmc.arguments import check_choice, check_count, check_number
 from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
+from csgmcmc.checks.num_data import default_num_data
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
-from csgmcmc.loaders import batches_of, size_of
+from csgmcmc.loaders import batches_of
 from csgmcmc.range_test import range_test
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
@@ -152,13 +153,14 @@ class Recipe:
             loss: mean negative log-likelihood, as `Chain` takes it.
             data: loader of the training data; it must have a length.
             draws: where draws are kept; in memory by default.
-            num_data: N; by default the length of the loader's data set.
+            num_data: N; by default the length of the loader's data set, if each example has one
+                target.
             accumulate: batches per step.
             chain_options: further arguments of `Chain`, e.g. `clip=1.0`.
         """
         check_count("accumulate", accumulate, at_least=1)
         layout = chain_options.get("layout") or ProcessLayout()
-        num_data = size_of(data) if num_data is None else num_data
+        num_data = default_num_data(data) if num_data is None else num_data
         recipe = self.with_lr(model, loss, data, num_data, accumulate=accumulate, **chain_options)
         sampler = recipe.make_sampler(
             [param for param in model.parameters() if param.requires_grad],

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
-from csgmcmc.loaders import batches_of, size_of
+from csgmcmc.checks.num_data import default_num_data
+from csgmcmc.loaders import batches_of
 from csgmcmc.posterior import Categorical, Likelihood
 from csgmcmc.posterior.likelihoods import as_likelihood
 from csgmcmc.randomness import seeded
@@ -46,7 +47,8 @@ class Task:
         data: loader of the training data.
         validation: loader of held-out data, for scores and for tuning.
         likelihood: what the outputs mean, as `Posterior` takes it.
-        num_data: N; by default the length of the data set of `data`.
+        num_data: N; by default the length of the data set of `data`, if each example has one
+            target.
         recipe: the hyperparameters; by default `Recipe()`.
         chain_options: further arguments of `Chain`, e.g. `{"clip": 1.0}`.
     """
@@ -90,7 +92,7 @@ class Task:
     @property
     def size(self) -> float:
         """N: `num_data`, or the length of the data set of `data`."""
-        return size_of(self.data) if self.num_data is None else self.num_data
+        return default_num_data(self.data) if self.num_data is None else self.num_data
 
     def steps_per_epoch(self, replicas: int = 1) -> int:
         """Steps of an epoch, where `replicas` processes divide its batches among them."""

@@ -13,7 +13,7 @@ from accelerate.utils import DataLoaderConfiguration, DistributedType
 from torch.utils.data import DataLoader, IterableDataset
 
 from csgmcmc import SGHMC, Chain, Cyclical, DrawStore, MemoryDraws
-from csgmcmc.errors import SettingsMismatchError
+from csgmcmc.errors import SamplingWarning, SettingsMismatchError
 from csgmcmc.integrations.accelerate import AcceleratedRun, num_targets
 from csgmcmc.integrations.transformers import model_loss
 from tests.integrations import accelerate_jobs
@@ -202,6 +202,12 @@ def test_what_is_refused(tmp_path):
     go(*prepared(llama(), draws))
     with pytest.raises(ValueError, match=r"chain 0 has draws already.*: accelerator.load_state"):
         go(*prepared(llama(), draws))
+
+
+def test_an_n_below_the_number_of_examples_is_warned_of():
+    accelerator, run, loader = prepared(llama(), MemoryDraws(), num_data=3)
+    with pytest.warns(SamplingWarning, match="num_data=3, but the data set has 12 examples"):
+        go(accelerator, run, loader, until=1)
 
 
 def test_sequences_in_the_place_of_tokens_are_refused():

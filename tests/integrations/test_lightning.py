@@ -20,8 +20,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from csgmcmc import SGHMC, Chain, Constant, DrawStore, MemoryDraws, Posterior
-from csgmcmc.errors import DivergedError
-from csgmcmc.integrations.lightning import SamplingCallback
+from csgmcmc.errors import DivergedError, SamplingWarning
+from csgmcmc.integrations.lightning import ResumableLoader, SamplingCallback
 from tests.integrations import lightning_support
 from tests.integrations.lightning_support import (
     SCHEDULE,
@@ -45,6 +45,15 @@ pytestmark = [
 
 
 # What a run is
+
+
+def test_an_n_below_the_number_of_examples_is_warned_of():
+    short = {"max_steps": 2, "schedule": Constant(2)}
+    with pytest.warns(SamplingWarning, match=r"num_data=12, but .* 48 examples.* num_data=48"):
+        fit(Network(num_data=12), **short)
+    with pytest.warns(SamplingWarning, match="num_data=12, but the data set has 48 examples"):
+        fit(Network(num_data=12), loader=ResumableLoader(in_order()), **short)
+    fit(Network(num_data=480), **short)  # ten targets in each, perhaps
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 """A loss that is not the mean which N belongs to is refused at the first batch."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
+import csgmcmc
 from csgmcmc import MemoryDraws
-from csgmcmc.integrations.transformers import num_targets, trainer_parts
+from csgmcmc.errors import SamplingWarning
+from csgmcmc.integrations.transformers import Pairs, logits, num_targets, trainer_parts
+from csgmcmc.posterior import Gaussian
 from tests.integrations.tiny import assert_same_draws, bert, gpt2, llama, reviews, sentences
 from tests.integrations.trainer_support import OPTIONS, SCHEDULE, chained, manual, trained
 
@@ -78,3 +84,62 @@ def test_looking_at_the_first_batch_changes_nothing(tmp_path):
     draws = trained(tmp_path, gpt2(dropout=0.1), sentences())
     unseen = trained(tmp_path, gpt2(dropout=0.1), sentences(), callbacks=[NoLook()])
     assert_same_draws(draws, unseen, exactly=True)
+
+
+def rated(labels):
+    """Sequences with such labels."""
+    return [
+        {**one, "labels": label} for one, label in zip(reviews(len(labels)), labels, strict=True)
+    ]
+
+
+def test_an_n_that_does_not_fit_the_labels_is_warned_of(tmp_path):
+    parts = manual(model := bert(), data := reviews(), MemoryDraws(), num_data=3)
+    with pytest.warns(SamplingWarning, match=r"num_data=3, but .* 12 examples of one target each"):
+        trained(tmp_path, model, data, parts=parts)
+    parts = manual(model := llama(), data := sentences(masked=False), MemoryDraws(), num_data=3)
+    with pytest.warns(SamplingWarning, match="num_data=3, but the data set has 12 examples: N"):
+        trained(tmp_path, model, data, parts=parts)
+    several = rated((torch.arange(36).reshape(12, 3) % 2).float())
+    parts = manual(model := bert(), several, MemoryDraws(), num_data=12)
+    with pytest.warns(SamplingWarning, match=r"mean over the 3 targets of each.* num_data=36"):
+        trained(tmp_path, model, several, parts=parts)
+    trained(tmp_path, bert(), several)
+
+
+@pytest.mark.parametrize("shape", [(12,), (12, 1)])
+def test_regression_needs_the_variance_of_its_noise(tmp_path, shape):
+    data = rated(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+    with pytest.raises(ValueError, match=r"is a mean squared error.*: give noise_variance="):
+        trainer_parts(bert(labels=1), data, SCHEDULE, MemoryDraws(), **OPTIONS)
+    model, draws = bert(labels=1), MemoryDraws()
+    parts = trainer_parts(model, data, SCHEDULE, draws, noise_variance=0.1, **OPTIONS)
+    assert parts["optimizers"][0].param_groups[0]["num_data"] == 12 / (2 * 0.1)
+    trained(tmp_path, model, data, parts=parts)
+    assert not model._forward_pre_hooks  # the first batch was looked at
+    posterior = csgmcmc.Posterior(
+        model, draws, forward=logits, likelihood=Gaussian(0.1), progress=False
+    )
+    held_out = Pairs(DataLoader(data, batch_size=4))
+    assert posterior.log_scores(held_out).shape == (len(draws), 12)
+    assert posterior.check(held_out).numbers["nll"] > 0
+
+
+def test_regression_by_hand_is_told_what_its_n_means(tmp_path):
+    data = rated(torch.randn(12, generator=torch.Generator().manual_seed(0)))
+    parts = manual(model := bert(labels=1), data, MemoryDraws())
+    with pytest.warns(SamplingWarning, match=r"num_data=12 is the number of targets, .* 0\.5"):
+        trained(tmp_path, model, data, parts=parts)
+    parts = manual(model := bert(labels=1), data, MemoryDraws(), num_data=7.0)
+    trained(tmp_path, model, data, parts=parts)
+
+
+def test_a_variance_of_noise_is_for_regression_alone():
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"noise_variance": 0.1}, "noise_variance=0.1 is for regression"),
+        ({"noise_variance": 0.1, "num_data": 3}, "not both"),
+        ({"noise_variance": 0.0}, "noise_variance must be above 0"),
+    ]
+    for wrong, words in cases:
+        with pytest.raises(ValueError, match=words):
+            trainer_parts(bert(), reviews(), SCHEDULE, MemoryDraws(), **OPTIONS, **wrong)

@@ -52,7 +52,7 @@ def llama() -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def bert() -> BertForSequenceClassification:
+def bert(labels: int = 3) -> BertForSequenceClassification:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=VOCABULARY,
@@ -63,7 +63,7 @@ def bert() -> BertForSequenceClassification:
         max_position_embeddings=16,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
-        num_labels=3,  # pyright: ignore[reportCallIssue]
+        num_labels=labels,  # pyright: ignore[reportCallIssue]
     )
     return BertForSequenceClassification(config)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_number
-from csgmcmc.batches import Loss, batch_loss
+from csgmcmc.batches import Loss, batch_loss, is_pair
 from csgmcmc.chain.backward import backward
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.clipping import clip_gradients
@@ -17,6 +17,7 @@ from csgmcmc.chain.events import Callback, StepInfo
 from csgmcmc.chain.progress import Display
 from csgmcmc.chain.scalars import ScalarLog
 from csgmcmc.checks import Watch
+from csgmcmc.checks.num_data import terms_in_mean, warn_of_num_data
 from csgmcmc.distributed import ProcessLayout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.loaders import describe_loader, to_device
@@ -63,8 +64,8 @@ class Chain:
             replicas, gradients are averaged over them (DDP), unless the model is sharded (FSDP2).
         generators: generators that the data's transforms draw from, besides the global ones, so
             that they are saved with the chain.
-        watch: warn where lr is unstable, or where the injected noise is lost in that of the
-            minibatches.
+        watch: warn where N does not fit the data, where lr is unstable, or where the injected
+            noise is lost in that of the minibatches.
         progress: show a bar, or lines where there is no terminal.
     """
 
@@ -140,6 +141,7 @@ class Chain:
         # A density has no minibatches, and may begin at its mode.
         self._watches = watch and data is not None
         self._watch: Watch | None = None
+        self._num_data_checked = not (self._watches and layout.writes)
 
     @property
     def sampler(self) -> torch.optim.Optimizer:
@@ -256,6 +258,8 @@ class Chain:
             batch = None if self._batches is None else self._batches.next()
             if self._device is not None:
                 batch = to_device(batch, self._device)
+            if not self._num_data_checked:
+                self._check_num_data(batch)
             with self._unshared() if index + 1 < self.accumulate else nullcontext():
                 losses = self._evaluate(batch)
                 if losses.shape != self._loss_shape:
@@ -269,6 +273,25 @@ class Chain:
             total = losses.detach() if total is None else total + losses.detach()
         assert total is not None  # noqa: S101  (accumulate is at least 1)
         return total
+
+    def _check_num_data(self, batch: Any) -> None:
+        """Warn if N does not fit the data: a wrong N is a wrong temperature."""
+        self._num_data_checked = True
+        alone = self.layout.replicas == 1  # else a replica may have data of its own
+
+        def terms() -> int | None:
+            if self.loss is None or not alone:
+                return None
+            return terms_in_mean(self.loss, self.model, batch)
+
+        warn_of_num_data(
+            self.sampler,
+            self.data,
+            batch,
+            terms=terms,
+            bounded=alone and is_pair(batch),
+            remedy="; watch=False silences this",
+        )
 
     def _unshared(self) -> AbstractContextManager[None]:
         """Gradients are shared among replicas with the last batch of a step only."""

@@ -1,5 +1,6 @@
 """What the checks read of a run: its stepper, and the options that its schedule sets."""
 
+import inspect
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -54,3 +55,11 @@ def sampling_ticks(schedule: Schedule) -> list[Tick]:
 def evenly_spaced(count: int, most: int) -> list[int]:
     """At most `most` of the numbers below `count`, the first and the last among them."""
     return np.unique(np.linspace(0, count - 1, most).round().astype(int)).tolist()
+
+
+def level_of_caller() -> int:
+    """The `stacklevel` of the first line outside this library, seen from the caller of this."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("csgmcmc."):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -6,7 +6,6 @@ gradients of three consecutive steps: the variance of g1 - 2 g2 + g3 is 6 times 
 gradient, and a drift of the weights cancels in it.
 """
 
-import inspect
 import statistics
 import warnings
 from collections import deque
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.checks import noise
-from csgmcmc.checks.run import StepperLike
+from csgmcmc.checks.run import StepperLike, level_of_caller
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Schedule, Tick
@@ -70,7 +69,7 @@ class Watch:
             self._watches = [other for other in self._watches if other is not watch]
             for words in found if self._warns else ():
                 message = f"chain {self._stepper.chain_id}: {words}; watch=False silences this"
-                warnings.warn(message, SamplingWarning, stacklevel=_level_of_caller())
+                warnings.warn(message, SamplingWarning, stacklevel=level_of_caller())
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs: the loss of the very first step."""
@@ -259,14 +258,6 @@ def _sampling_steps(schedule: Schedule) -> int:
     asked = range(0, schedule.steps, max(1, schedule.steps // MOST_TICKS))
     share = statistics.fmean(schedule(step).stage == "sample" for step in asked)
     return round(share * schedule.steps / schedule.total_cycles)
-
-
-def _level_of_caller() -> int:
-    """The `stacklevel` of the first line outside this library, seen from `Watch.look`."""
-    level, frame = 0, inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("csgmcmc."):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def _needs_noise_watch(sampler: Sampler) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from csgmcmc.checks.num_data import warn_of_num_data
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import check_not_sequences, num_targets
@@ -110,12 +111,19 @@ class AcceleratedRun:
             epoch, skip = divmod(self.seen, sizes["batches"])
             with closing(checks.rest_of_epoch(self.accelerator, loader, epoch, skip)) as rest:
                 for batch in rest:
-                    if self.seen == 0 and isinstance(batch, Mapping):
-                        num_data = self.sampler.param_groups[0].get("num_data")
-                        check_not_sequences(batch.get("labels"), num_data, sizes["examples"])
+                    if self.seen == 0:
+                        self._check_num_data(loader, batch, sizes["examples"])
                     yield batch
                     if self.done:
                         return
+
+    def _check_num_data(self, loader: Any, batch: Any, examples: int | None) -> None:
+        """Raise or warn if N does not fit the data."""
+        if isinstance(batch, Mapping):
+            num_data = self.sampler.param_groups[0].get("num_data")
+            check_not_sequences(batch.get("labels"), num_data, examples)
+        if self.accelerator.is_main_process:
+            warn_of_num_data(self.sampler.optimizer, loader, batch, bounded=False)
 
     def step(self) -> Tick | None:
         """Step the sampler if the gradients are complete, and keep the draw if it is due.

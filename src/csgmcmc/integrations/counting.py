@@ -2,12 +2,14 @@
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
+
+from csgmcmc.batches import quietly
 
 
 def num_targets(
@@ -41,7 +43,7 @@ def count_targets(
     total = 0
     examples = gives_examples(data)
     for batch in each_of(data):
-        labels, shifted = _labels_of(batch)
+        labels, shifted = labels_of(batch)
         # One label for each token: in a batch a second dimension, in an example the first one.
         by_token = labels.ndim >= (1 if examples else 2) and not labels.is_floating_point()
         if causal and not by_token:
@@ -85,7 +87,7 @@ def each_of(data: Any) -> Iterator[Any]:
     return iter(data)
 
 
-def _labels_of(batch: Any) -> tuple[Tensor, bool]:
+def labels_of(batch: Any) -> tuple[Tensor, bool]:
     """The labels of a batch or example, and whether they are shifted already."""
     if not isinstance(batch, Mapping):
         raise ValueError(
@@ -145,16 +147,3 @@ def inner_model(model: nn.Module) -> nn.Module:
     """The transformer inside a model with adapters."""
     get: Any = getattr(model, "get_base_model", lambda: model)
     return get()
-
-
-@contextmanager
-def quietly(model: nn.Module) -> Iterator[None]:
-    """Evaluate `model` without side effects: no gradients, eval mode, and modes restored after."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

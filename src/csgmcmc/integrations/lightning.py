@@ -68,6 +68,7 @@ class SamplingCallback(Callback):
         self._loader: ResumableLoader | None = None
         self._loaded: dict[str, Any] = {}
         self._random: dict[str, Any] | None = None  # from before validation
+        self._num_data_checked = True
 
     @property
     def _running(self) -> Stepper:
@@ -103,13 +104,19 @@ class SamplingCallback(Callback):
         loaded, self._loaded = self._loaded.get("loader"), {}
         if self._loader is not None and loaded is not None:
             self._loader.load_state_dict(loaded)  # Lightning does not at the end of an epoch
+        self._num_data_checked = not trainer.is_global_zero
         self._running.taken = trainer.global_step
         self._running.begin()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._loader = checks.resumable_loader(trainer)  # it may be replaced every few epochs
 
-    def on_train_batch_start(self, *_: Any, **__: Any) -> None:
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if not self._num_data_checked:
+            self._num_data_checked = True
+            checks.check_num_data(trainer, batch)
         self._batches += 1
         self._running.prepare()  # for groups that were added meanwhile, too
 

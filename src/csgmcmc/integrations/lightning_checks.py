@@ -3,12 +3,14 @@
 import math
 import os
 import warnings
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch.utils.data import DistributedSampler
 
+from csgmcmc.checks.num_data import warn_of_num_data
 from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.integrations.resumable import ResumableLoader
 
@@ -84,6 +86,11 @@ def only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
             "return the sampler alone"
         )
     return optimizer
+
+
+def check_num_data(trainer: Trainer, batch: Any) -> None:
+    """Warn if N is less than the number of examples; the loss itself is not known."""
+    warn_of_num_data(trainer.optimizers[0], trainer.train_dataloader, batch, bounded=False)
 
 
 def resumable_loader(trainer: Trainer) -> ResumableLoader | None:

@@ -13,7 +13,6 @@ from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.integrations import trainer_checks as checks
 from csgmcmc.integrations.accelerate_checks import check_whole
-from csgmcmc.loaders import describe_loader
 from csgmcmc.schedules import Schedule
 from csgmcmc.stepper import LoopWords, Stepper
 
@@ -108,10 +107,9 @@ class SamplingCallback(TrainerCallback):
         shared = args.world_size if args.average_tokens_across_devices else 1
         self._stop_looking()
         self._hook = checks.check_first_batch(
-            parts["model"],
-            num_data=stepper.sampler.param_groups[0].get("num_data"),
-            examples=describe_loader(parts["train_dataloader"])["examples"],
+            *(parts["model"], stepper, parts["train_dataloader"]),
             batches=args.gradient_accumulation_steps * shared,
+            warns=state.is_world_process_zero,
         )
         if state.is_world_process_zero and not args.disable_tqdm:
             _say(checks.begin_in_words(stepper))

@@ -7,6 +7,7 @@ labels, although the loss leaves out the first of each sequence.
 """
 
 import inspect
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -17,15 +18,20 @@ from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 from transformers import TrainerState, TrainingArguments
 
+from csgmcmc.batches import quietly
+from csgmcmc.checks.num_data import examples_in, warn_of_num_data
+from csgmcmc.checks.run import level_of_caller
+from csgmcmc.errors import SamplingWarning
 from csgmcmc.integrations.counting import (
     check_not_sequences,
     count_targets,
     each_of,
     gives_examples,
     inner_model,
+    labels_of,
     one_sequence,
-    quietly,
 )
+from csgmcmc.loaders import describe_loader
 from csgmcmc.stepper import Stepper
 
 TOLERANCE = 1e-3  # relative error of a number of targets
@@ -83,12 +89,31 @@ def skipped_in_words(stepper: Stepper) -> str:
     )
 
 
-def count_and_tell(model: nn.Module, data: Any, collate: Callable[[list[Any]], Any] | None) -> int:
+def count_and_tell(
+    model: nn.Module,
+    data: Any,
+    collate: Callable[[list[Any]], Any] | None,
+    noise_variance: float | None,
+) -> float:
     """N of `data`; sets on `model` what a `Trainer` cannot find out about its loss."""
     if collate is not None:
         data = DataLoader(data, batch_size=COUNT_BATCH, collate_fn=collate)
     num_data, causal = count_targets(data, model, None, -100)
     inner: Any = inner_model(model)
+    labels, _ = labels_of(next(each_of(data)))
+    if is_regression(model, labels):
+        if noise_variance is None:
+            raise ValueError(
+                f"the loss of {type(inner).__name__} is a mean squared error, which is a negative "
+                "log-likelihood only with a variance of the noise: give noise_variance=, in the "
+                "squared unit of the labels, or num_data=targets / (2 * variance)"
+            )
+        num_data = num_data / (2 * noise_variance)
+    elif noise_variance is not None:
+        raise ValueError(
+            f"noise_variance={noise_variance} is for regression, but the loss of "
+            f"{type(inner).__name__} for these labels is not a mean squared error: leave it out"
+        )
     if causal and getattr(inner, "loss_type", "") is None:
         inner.loss_type = "ForCausalLM"  # its default anyway
     takes = inspect.signature(inner.forward).parameters.values()
@@ -106,29 +131,61 @@ def count_and_tell(model: nn.Module, data: Any, collate: Callable[[list[Any]], A
 
 
 def check_first_batch(
-    model: nn.Module, *, num_data: float | None, examples: int | None, batches: int
+    model: nn.Module, stepper: Stepper, loader: Any, *, batches: int, warns: bool
 ) -> RemovableHandle:
-    """Check N and the loss at the first batch of `model`; raises a `ValueError` there.
+    """Check N and the loss at the first batch of `model`; warns or raises a `ValueError` there.
 
-    `examples` is the number of examples in the data set, if known, and `batches` the number of
-    batches per step, over all processes.
+    `loader` is that of the training data, and `batches` the number of batches per step, over all
+    processes. Of several processes, one `warns`.
     """
+    num_data = stepper.sampler.param_groups[0].get("num_data")
+    examples = describe_loader(loader)["examples"]
 
     def look(module: nn.Module, _: tuple[Any, ...], inputs: dict[str, Any]) -> None:
         if not module.training:  # evaluation may come first
             return
         labels = inputs.get("labels")
         if isinstance(labels, Tensor):
-            targets = labels[:, 1:] if labels.ndim > 1 else labels
+            targets = labels[:, 1:] if labels.ndim > 1 and labels.shape[1] > 1 else labels
             if bool((targets == -100).all()):  # not informative: wait for the next batch
                 return
             check_not_sequences(labels, num_data, examples)
+            if warns:
+                _warn_of_num_data(stepper.sampler, module, loader, inputs)
             if inputs.get("num_items_in_batch") is not None:
                 _check_divisor(module, inputs, batches)
         handle.remove()
 
     handle = model.register_forward_pre_hook(look, with_kwargs=True)
     return handle
+
+
+def _warn_of_num_data(
+    sampler: torch.optim.Optimizer, model: nn.Module, loader: Any, inputs: dict[str, Any]
+) -> None:
+    """Warn if N does not fit the labels."""
+    labels, examples = inputs["labels"], examples_in(loader)
+    each = labels[0].numel()
+    if not is_regression(model, labels):
+        # The losses of Transformers are means over all labels. Tokens are counted elsewhere.
+        terms = each if labels.is_floating_point() or each == 1 else None
+        warn_of_num_data(sampler, loader, inputs, terms=lambda: terms)
+    elif examples is not None and sampler.param_groups[0].get("num_data") == examples.size * each:
+        warnings.warn(
+            f"num_data={examples.size * each} is the number of targets, which makes the mean "
+            "squared error the NLL of a noise variance of 0.5: make the sampler with num_data="
+            "targets / (2 * noise variance), as trainer_parts(noise_variance=...) does",
+            SamplingWarning,
+            stacklevel=level_of_caller(),
+        )
+
+
+def is_regression(model: nn.Module, labels: Tensor) -> bool:
+    """Whether the model's own loss is a mean squared error, as Transformers decides it."""
+    config = getattr(inner_model(model), "config", None)
+    kind = getattr(config, "problem_type", None)
+    numbers = kind is None and getattr(config, "num_labels", None) == 1
+    return kind == "regression" or (numbers and labels.is_floating_point())
 
 
 def _check_divisor(model: nn.Module, inputs: dict[str, Any], batches: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from csgmcmc.arguments import check_number
 from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import num_targets
 from csgmcmc.integrations.missing import require
@@ -46,6 +47,7 @@ def trainer_parts(
     sampler: type[Sampler] = SGHMC,
     collate: Callable[[list[Any]], Any] | None = None,
     num_data: float | None = None,
+    noise_variance: float | None = None,
     allow_clipping: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
@@ -63,6 +65,9 @@ def trainer_parts(
         sampler: the class of the sampler.
         collate: its `data_collator`, if that makes the labels.
         num_data: N; by default the number of targets in the loss, as `num_targets` counts them.
+        noise_variance: for regression, and required there unless `num_data` is given: the variance
+            of the noise. The model's loss is the mean squared error, so N is the number of targets
+            divided by 2 * noise_variance.
         allow_clipping: see `SamplingCallback`.
         options: further options of the sampler, e.g. `momentum=0.9`.
     """
@@ -71,8 +76,12 @@ def trainer_parts(
             f"sampler must be a csgmcmc sampler, such as SGHMC, got {sampler!r}: the class, not an "
             "object; for any other optimizer use SamplingCallback"
         )
+    if noise_variance is not None:
+        check_number("noise_variance", noise_variance, above=0)
+        if num_data is not None:
+            raise ValueError("give num_data or noise_variance, which determines it, not both")
     if num_data is None:
-        num_data = count_and_tell(model, data, collate)
+        num_data = count_and_tell(model, data, collate, noise_variance)
     trained = [param for param in model.parameters() if param.requires_grad]
     if not trained:
         raise ValueError("model has no trainable parameter: nothing to sample")
