@@ -117,7 +117,8 @@ def test_the_warning_is_of_the_line_that_runs_the_chain():
 
 
 def test_minibatches_that_heat_a_warm_chain_have_a_warning_of_their_own():
-    (words,) = warned(make_chain(lr=0.5, batch_size=10, num_data=100_000))
+    of_num_data, words = warned(make_chain(lr=0.5, batch_size=10, num_data=100_000))
+    assert "num_data=100000, but the data set has 400 examples" in of_num_data
     assert "heats the chain to a temperature of up to" in words
 
 

@@ -86,7 +86,7 @@ def test_looking_at_the_first_batch_changes_nothing(tmp_path):
     assert_same_draws(draws, unseen, exactly=True)
 
 
-def rated(labels):
+def rated(labels) -> Any:
     """Sequences with such labels."""
     return [
         {**one, "labels": label} for one, label in zip(reviews(len(labels)), labels, strict=True)

@@ -3,7 +3,8 @@
 The contract of all samplers:
 
 - The loss is the *mean* negative log-likelihood of a minibatch. The gradient is therefore that of
-  U / N, with U = -log p(data | theta) - log p(theta) and N = `num_data`.
+  U / N, with U = -log p(data | theta) - log p(theta) and N = `num_data`. So N * loss must equal
+  the negative log-likelihood of all data.
 - `weight_decay` is a Gaussian prior of precision N * weight_decay; `prior` is any other prior.
 - `temperature` T samples exp(-U / T): 1 is the posterior, 0 is optimisation without noise.
 - `lr` is N times the step size of the literature: the number one would give `torch.optim.SGD`.
@@ -49,7 +50,9 @@ class Sampler(torch.optim.Optimizer, ABC):
     Args:
         params: parameters, or dictionaries of parameters and their own options.
         lr: step size, as for `torch.optim.SGD`: N times the step size of the literature.
-        num_data: N, the size of the data set that the mean loss estimates; 1 for a plain density.
+        num_data: N, for which N * loss is the negative log-likelihood of all data: the number of
+            targets that the mean loss is over (rows, or rows * labels, or tokens); 1 for a plain
+            density.
         temperature: T; 1 samples the posterior, 0 optimises.
         weight_decay: Gaussian prior of precision N * weight_decay.
         prior: any other prior: a `torch.distributions` object, or a function from a parameter to
