@@ -144,6 +144,9 @@ def test_measuring_leaves_no_trace():
     def nll(model, batch):
         return -likelihood.log_prob(model(batch[0])[None], batch[1]).sum()
 
+    once = iter([(INPUTS, CLASSES)])
+    assert likelihood_ratio(model, draws[0], cross_entropy, nll, once) is None
+    assert len(list(once)) == 1
     found = likelihood_ratio(model, draws[0], cross_entropy, nll, data)
     assert found is not None
     assert found.num_data == pytest.approx(ROWS, rel=1e-5)

@@ -9,7 +9,7 @@ Gradients, since a constant, such as the normalisation of a Gaussian, does not m
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -56,6 +56,8 @@ def likelihood_ratio(
     The model is evaluated in eval mode with the weights of `draw`. It and all random states are
     left unchanged.
     """
+    if isinstance(data, Iterator):  # it can be read only once, and other checks need it
+        return None
     model = copy.deepcopy(model).eval().requires_grad_()
     draw.load_into(model)
     params = [param for param in model.parameters() if param.is_floating_point()]
