@@ -254,4 +254,4 @@ def test_a_log_likelihood_is_set_without_reading_the_manifest_again(tmp_path, mo
             for draw in draws[:3]:
                 store.set_log_likelihood(draw, -1.0)
         totals.append(CountedFile.read_bytes)
-    assert totals == [3, 3]  # whether the last line has its end
+    assert totals[0] == totals[1] <= 100  # the chain in the header, the end of the last line
