@@ -1,0 +1,38 @@
+"""What a sampler is given: parameters, groups of them, and options as plain values."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from csgmcmc.arguments import plain_value, shown
+
+
+def checked_params(params: Any) -> list[Any]:
+    """Parameters or groups as a list, or a `ValueError`; their contents are checked by torch."""
+    if isinstance(params, (Tensor, Mapping, str, bytes)) or not isinstance(params, Iterable):
+        raise ValueError(
+            "params must be parameters, as model.parameters() gives them, or a list of "
+            f"dictionaries of them, got {shown(params)}"
+        )
+    listed = list(params)
+    if not listed:
+        raise ValueError("params is empty: give model.parameters()")
+    return listed
+
+
+def checked_group(group: Any) -> dict[str, Any]:
+    """A group of parameters with options of its own, or a `ValueError`."""
+    if not isinstance(group, dict) or "params" not in group:
+        raise ValueError(
+            f"a group must be a dictionary of params and their own options, got {shown(group)}"
+        )
+    return group
+
+
+def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as plain values: a state_dict holds nothing else."""
+    return {
+        name: value if name in ("params", "prior") else plain_value(value)
+        for name, value in options.items()
+    }
