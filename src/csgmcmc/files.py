@@ -5,10 +5,21 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import safetensors
 
+from csgmcmc.arguments import shown
 from csgmcmc.errors import StoreError
+
+
+def check_path(name: str, value: Any) -> Path:
+    """A path of a file or folder, or a `ValueError`."""
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
+        raise ValueError(f"{name} must be a path, got {shown(value)}")
+    if "\0" in os.fspath(value):
+        raise ValueError(f"{name} must be a path, and none holds a zero, got {shown(value)}")
+    return Path(value)
 
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool = True) -> None:

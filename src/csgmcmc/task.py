@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from csgmcmc.arguments import check_count, check_function, check_number
 from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
 from csgmcmc.loaders import batches_of, size_of
@@ -67,8 +68,9 @@ class Task:
             )
         if not isinstance(self.model, nn.Module):
             raise ValueError(f"model must be a torch.nn.Module, got {type(self.model).__name__}")
-        if not callable(self.loss):
-            raise ValueError(f"loss must be a function, got {type(self.loss).__name__}")
+        check_function("loss", self.loss)
+        if self.num_data is not None:
+            check_number("num_data", self.num_data, at_least=1)
         if not hasattr(self.data, "__iter__") or not hasattr(self.data, "__len__"):
             raise ValueError(f"data must be a loader with a length, got {type(self.data).__name__}")
         if self.validation is not None and not hasattr(self.validation, "__iter__"):
@@ -86,6 +88,7 @@ class Task:
                 f"chain_options must be a dictionary of arguments of Chain, got {options!r}: "
                 f"choose from {', '.join(allowed)}"
             )
+        check_count("accumulate", options.get("accumulate", 1), at_least=1)
 
     @property
     def size(self) -> float:

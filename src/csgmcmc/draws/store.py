@@ -28,6 +28,8 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
+from csgmcmc.arguments import check_items, check_kind
+from csgmcmc.devices import check_dtype
 from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.lock import acquire_lock, is_locked
 from csgmcmc.draws.manifest import Lines, Manifest
@@ -35,7 +37,14 @@ from csgmcmc.draws.ordered import ByChainAndStep, Key
 from csgmcmc.draws.shared import Only, SharedTensors
 from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_tensors
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
-from csgmcmc.files import atomic_write, file_size, file_sizes, flush, readable_io_errors
+from csgmcmc.files import (
+    atomic_write,
+    check_path,
+    file_size,
+    file_sizes,
+    flush,
+    readable_io_errors,
+)
 
 FORMAT = 1
 
@@ -63,9 +72,13 @@ class DrawStore(Draws):
         dtype: torch.dtype | None = None,
         provenance: dict[str, Any] | None = None,
     ) -> None:
-        if dtype is not None and not dtype.is_floating_point:
-            raise ValueError(f"dtype must be a floating point dtype, got {dtype}")
-        self.path, self.provenance = Path(path), provenance or {}
+        if dtype is not None:
+            check_dtype("dtype", dtype)
+        if only is not None and not callable(only):
+            only = check_items("only", only, "names of tensors, or a function of a name")
+        self.path, self.provenance = check_path("path", path), _plain(provenance)
+        if self.path.is_file():
+            raise ValueError(f"path must be a folder, got the file {self.path}")
         self._only, self._dtype = only, dtype
         self._base = SharedTensors(self.path / "base.safetensors")
         self._kept: ByChainAndStep[dict[str, Any]] = ByChainAndStep()
@@ -327,6 +340,16 @@ class DrawStore(Draws):
         with self.locked([chain_id]), readable_io_errors(self.path, action):
             self._manifest(chain_id).append(line, flushed=False)  # by `locked`
         self._log_likelihoods[key] = value
+
+
+def _plain(provenance: dict[str, Any] | None) -> dict[str, Any]:
+    """Settings to record, or a `ValueError` if JSON cannot hold them."""
+    found = check_kind("provenance", provenance or {}, dict, "a dictionary")
+    try:
+        json.dumps(found)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"provenance cannot be written as JSON: {error}") from error
+    return found
 
 
 def _named(dtype: torch.dtype | None) -> str | None:

@@ -30,6 +30,7 @@ from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Schedule
 from csgmcmc.tuning import suggest_lr
 
+MOST_CHAINS = 10_000
 MIN_EPOCHS = 20  # of a fit, by default
 MIN_ROWS_TO_WEIGH = 20  # with fewer rows nothing is held out, and all cycles have equal weights
 RETRY_SHARE = 0.3  # of the step size, after an attempt that diverged
@@ -163,7 +164,7 @@ class BayesianMLP(BaseEstimator):
     ) -> Self:
         """Sample the weights of networks with `outputs` outputs; folds have equal `labels`."""
         check_count("batch_size", self.batch_size, at_least=1)
-        chains = check_count("chains", self.chains, at_least=1)
+        chains = check_count("chains", self.chains, at_least=1, below=MOST_CHAINS)
         if self.lr is not None:
             self.lr_ = check_number("lr", self.lr, above=0)
         ladder = Ladder.of(self.prior_scale, self.temperature, self.cycles)

@@ -13,6 +13,8 @@ from csgmcmc.arguments import check_choice, check_count
 from csgmcmc.perceptrons import evaluate_perceptron
 from csgmcmc.stacked import Stack
 
+MOST_UNITS = 2**20  # of a layer
+
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "silu": nn.SiLU,
@@ -33,7 +35,9 @@ def perceptron(
     """Linear layers with activations between them, initialised from `generator` alone."""
     make_activation = ACTIVATIONS[check_choice("activation", activation, tuple(ACTIVATIONS))]
     sizes = list(hidden) if isinstance(hidden, Iterable) else [hidden]
-    widths = [check_count("hidden_layer_sizes", size, at_least=1) for size in sizes]
+    widths = [
+        check_count("hidden_layer_sizes", size, at_least=1, below=MOST_UNITS) for size in sizes
+    ]
     layers: list[nn.Module] = []
     for inputs, width in pairwise((features, *widths, outputs)):
         if layers:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count
-from csgmcmc.distributed import ProcessLayout
+from csgmcmc.arguments import check_count, check_kind
+from csgmcmc.distributed import ProcessLayout, as_layout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
 from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchError
@@ -33,8 +33,7 @@ from csgmcmc.stepper.fingerprint import check_same, describe_sampler, describe_t
 from csgmcmc.stepper.inputs import (
     LoopWords,
     all_tensors,
-    check_draws,
-    check_schedule,
+    check_parts,
     trained_parameters,
     warn_of_narrow_weights,
 )
@@ -82,15 +81,12 @@ class Stepper:
         hold_lock: bool = True,
         close_at_end: bool = True,
     ) -> None:
-        if not isinstance(sampler, torch.optim.Optimizer):
-            raise ValueError(f"sampler must be a sampler or a torch optimizer, got {sampler!r}")
-        check_schedule(schedule)
         draws = MemoryDraws() if draws is None else draws
-        check_draws(draws)
+        check_parts(model, sampler, schedule, draws)
         self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
-        self.layout = ProcessLayout() if layout is None else layout
+        self.layout = as_layout(layout)
         self._sources = Sources(generators)
-        self.words = words or LoopWords()
+        self.words = check_kind("words", words or LoopWords(), LoopWords, "LoopWords")
         self.trained = trained_parameters(model, sampler)
         self.taken = 0
         """How many steps the sampler has taken: the number of the next one."""
@@ -116,7 +112,7 @@ class Stepper:
             "schedule": repr(schedule),
             **describe_sampler(sampler),
             "model": describe_tensors(model.state_dict()),
-            **(settings or {}),
+            **check_kind("settings", settings or {}, Mapping, "a dictionary"),
         }
         """What a run must share with the checkpoint that it resumes from."""
 
