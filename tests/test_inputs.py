@@ -191,15 +191,13 @@ def test_provenance_must_fit_into_json_and_a_store_is_a_folder(tmp_path):
         lambda bad: LogisticRegression(torch.ones(2, 2), bad),
         lambda bad: Mixture(bad, 1.0),
         lambda bad: Mixture(torch.zeros(2, 2), 1.0, bad),
-        lambda bad: Mixture25(bad),
+        Mixture25,
         lambda bad: Density(bad, torch.zeros(2)),
         lambda bad: Density(Mixture25(), bad),
     ],
 )
 @pytest.mark.parametrize("bad", [5, "x", [[1.0]], torch.ones(2, 2, dtype=torch.int64)], ids=repr)
 def test_targets_take_tensors(make, bad):
-    if isinstance(bad, torch.Tensor) and make.__code__.co_names[0] == "LogisticRegression":
-        bad = bad[:1]
     with pytest.raises(ValueError, match=r"must (be|have)"):
         make(bad)
 
@@ -217,7 +215,7 @@ def test_numbers_of_likelihoods(bad):
 @pytest.mark.parametrize("make", [stack, Stack, lambda bad: stack(bad, 2)])
 @pytest.mark.parametrize("bad", [5, "ab", [], [5], [nn.Linear(2, 1), nn.Linear(3, 1)]])
 def test_a_stack_is_of_models_of_one_architecture(make, bad):
-    with pytest.raises(ValueError, match="model|chains"):
+    with pytest.raises(ValueError, match=r"model|chains"):
         make(bad)
 
 

@@ -66,7 +66,7 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-def check_kind(name: str, value: Any, kind: type[T], words: str) -> T:
+def check_kind(name: str, value: Any, kind: type[T] | tuple[type[T], ...], words: str) -> T:
     """Return `value` if it is a `kind`, which a message calls `words`, or raise a `ValueError`."""
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {words}, got {shown(value)}")

@@ -238,8 +238,8 @@ class Recipe:
 def read_values(path: str | Path) -> dict[str, Any]:
     """The names and values of a recipe in a JSON file."""
     try:
-        found = json.loads(Path(path).read_text())
-    except ValueError as error:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds no recipe: it must be one JSON object")

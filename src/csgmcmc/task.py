@@ -195,9 +195,13 @@ def load_function(address: str) -> MakeTask:
     function = getattr(module, name, None)
     if not callable(function):
         raise ValueError(f"{module_name} has no function {name!r}")
+    try:
+        parameters = signature(function).parameters.values()
+    except ValueError as error:  # of some that are written in C
+        raise ValueError(f"{address} does not say what arguments it takes") from error
     required = [
         each.name
-        for each in signature(function).parameters.values()
+        for each in parameters
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     if required:
@@ -222,7 +226,7 @@ def _load(name: str, folder: Path | None = None) -> ModuleType:
     if home not in sys.path:
         sys.path.insert(0, home)
     absent = f"there is no module {name!r} in this folder or installed"
-    if name.startswith("."):
+    if name.startswith(".") or not name.isprintable():
         raise ValueError(absent)
     try:
         return importlib.import_module(name)

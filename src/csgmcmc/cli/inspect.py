@@ -21,12 +21,12 @@ def inspect(
 
     Exits with code 1 if a file is damaged or left over.
     """
-    if not (store / "store.json").exists():
-        raise fail(f"{store} is not a draw store: it has no store.json")
     try:
+        if not (store / "store.json").exists():
+            raise fail(f"{store} is not a draw store: it has no store.json")
         with warnings.catch_warnings(action="ignore", category=StoreWarning):
             draws = DrawStore(store)  # its problems are printed below
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         raise fail(str(error)) from error
     damages = [] if quick else draws.verify()
     Console().print(store_report.overview(draws, damages), highlight=False, soft_wrap=True)

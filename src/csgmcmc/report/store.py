@@ -7,11 +7,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from csgmcmc.draws import DrawStore
+from csgmcmc.report import as_text
 
 
 def overview(store: DrawStore, damages: Iterable[str]) -> RenderableType:
     """Chains, cycles, draws, sizes, provenance and integrity of a store."""
-    table = Table("chain", "draws", "cycles", "draws per cycle", "steps", title=str(store.path))
+    table = Table("chain", "draws", "cycles", "draws per cycle", "steps", title=as_text(store.path))
     for chain_id in store.chain_ids:
         draws = store.of_chain(chain_id)
         cycles = Counter(draw.cycle for draw in draws)
@@ -29,7 +30,7 @@ def overview(store: DrawStore, damages: Iterable[str]) -> RenderableType:
         total = f"{len(store)} draws, {size:,.1f} MB, {size / len(store):,.3f} MB each"
     damaged = [f"damaged or left over: {line}" for line in (*store.problems, *damages)]
     integrity = damaged or ["integrity: all draws are intact"]
-    return Group(table, "\n".join([total, *_provenance(store), *integrity]))
+    return Group(table, as_text("\n".join([total, *_provenance(store), *integrity])))
 
 
 def _provenance(store: DrawStore) -> list[str]:
@@ -38,6 +39,7 @@ def _provenance(store: DrawStore) -> list[str]:
         versions = ", ".join(f"{name} {number}" for name, number in header["versions"].items())
         lines.append(f"chain {chain_id} was written with {versions}")
         for name, value in header["provenance"].items():
-            shown = f"{len(value)} tensors" if name == "model" else str(value)
+            tensors = name == "model" and isinstance(value, dict)
+            shown = f"{len(value)} tensors" if tensors else str(value)
             lines.append(f"  {name}: {shown}")
     return lines

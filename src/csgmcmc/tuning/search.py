@@ -16,7 +16,7 @@ from csgmcmc.arguments import check_count, check_number
 from csgmcmc.errors import DivergedError
 from csgmcmc.files import atomic_write
 from csgmcmc.randomness import seeded
-from csgmcmc.recipe import Recipe
+from csgmcmc.recipe import SEEDS, Recipe
 from csgmcmc.stepper.fingerprint import describe_tensors
 from csgmcmc.task import MakeTask, Task, check_pairs, make_task, with_new_model
 from csgmcmc.tuning.held_out import HeldOut, with_validation
@@ -63,7 +63,7 @@ def tune(
     """
     import_optuna()
     check_count("trials", trials, at_least=1)
-    check_count("seed", seed, at_least=0)
+    check_count("seed", seed, at_least=0, below=SEEDS)
     if lr is not None:
         check_number("lr", lr, above=0)
     shares = _range("exploration", exploration, at_least=0, below=1)
