@@ -267,6 +267,8 @@ def test_the_rest():
         ("batch_size", 0.5),
         ("lr", "0.1"),
         ("epochs", "3"),
+        ("random_state", 0.5),
+        ("random_state", -1),
     ],
 )
 def test_options_of_estimators(name, value):

@@ -119,15 +119,15 @@ def shown(value: Any) -> str:
 
 
 def _as_float(value: Any) -> float | None:
-    """A real number as a float, None if it is none; text, as "0.1", is none."""
-    if isinstance(value, (str, bytes, bytearray)):
+    """A real number as a float, None if it is none; text, as "0.1", and truth values are none."""
+    if isinstance(value, (str, bytes, bytearray, bool)):
         return None
     try:
         if hasattr(value, "item") and hasattr(value, "dtype"):  # of torch or numpy
             if math.prod(getattr(value, "shape", ())) != 1:
                 return None
             value = value.item()
-        return None if isinstance(value, (str, bytes, complex)) else float(value)
+        return None if isinstance(value, (str, bytes, complex, bool)) else float(value)
     except OverflowError:
         return math.inf
     except (TypeError, ValueError, RuntimeError):

@@ -17,9 +17,12 @@ def check_path(name: str, value: Any) -> Path:
     """A path of a file or folder, or a `ValueError`."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
         raise ValueError(f"{name} must be a path, got {shown(value)}")
-    if "\0" in os.fspath(value):
-        raise ValueError(f"{name} must be a path, and none holds a zero, got {shown(value)}")
-    return Path(value)
+    try:
+        if b"\0" not in os.fsencode(value):
+            return Path(value)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} must be a path, got {shown(value)}: {error}") from error
+    raise ValueError(f"{name} must be a path, and none holds a zero, got {shown(value)}")
 
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool = True) -> None:

@@ -15,8 +15,9 @@ DATA_AND_ORDER = ("dataset", "shuffle", "sampler", "batch_sampler")
 
 def check_data(data: Any) -> None:
     """Raise a `ValueError` for what gives no batches."""
-    iterates = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
-    if not iterates or isinstance(data, (str, bytes, type)):
+    sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    single = isinstance(data, (str, bytes, type)) or getattr(data, "shape", None) == ()
+    if single or not (hasattr(data, "__iter__") or sized):
         raise ValueError(f"data must be a DataLoader, or a list of batches, got {shown(data)}")
 
 

@@ -36,7 +36,19 @@ def test_numbers_of_any_kind_become_plain_ones(lr):
 
 
 @pytest.mark.parametrize(
-    "value", ["0.1", b"0.1", np.array([0.1, 0.2]), 1j, np.complex64(1), None, [0.1], object()]
+    "value",
+    [
+        "0.1",
+        b"0.1",
+        np.array([0.1, 0.2]),
+        1j,
+        np.complex64(1),
+        None,
+        [0.1],
+        object(),
+        True,
+        np.True_,
+    ],
 )
 @pytest.mark.parametrize("option", ["lr", "num_data", "momentum"])
 def test_what_is_no_number_is_refused_at_once(option, value):
@@ -101,3 +113,22 @@ def test_a_step_can_be_compiled(name):
     for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
     assert not same_bits(plain, small_model())
+
+
+@every_sampler
+def test_whole_numbers_of_many_bits(sampler):
+    """Torch refuses them, or takes them as of another sign."""
+    numbers = dict.fromkeys(("lr", "num_data", "temperature"), 2**64)
+    if sampler.__name__ == "SGNHT":
+        numbers["coupling"] = 2**64
+    param = nn.Parameter(torch.zeros(2))
+    param.grad = torch.ones(2)
+    make(sampler, [param], **numbers).step()
+    assert (param.detach().abs() > 1e10).any()
+
+
+@pytest.mark.parametrize("lr", [1e-320, 1e-30])
+def test_a_thermostat_of_tiny_steps(lr):
+    param = nn.Parameter(torch.zeros(2))
+    param.grad = torch.ones(2)
+    make(SAMPLERS["SGNHT"], [param], lr=lr, num_data=1e30).step()

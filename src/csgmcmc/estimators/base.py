@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count, check_number
+from csgmcmc.arguments import check_count, check_number, shown
 from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.checks import Check
 from csgmcmc.draws import Draw, MemoryDraws
@@ -168,7 +168,7 @@ class BayesianMLP(BaseEstimator):
         if self.lr is not None:
             self.lr_ = check_number("lr", self.lr, above=0)
         ladder = Ladder.of(self.prior_scale, self.temperature, self.cycles)
-        random = check_random_state(self.random_state)
+        random = _random(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
         self.scaler_ = StandardScaler().fit(X, sample_weight=sample_weight)
         features = torch.from_numpy(self.scaler_.transform(X)).float()
@@ -383,3 +383,13 @@ class BayesianMLP(BaseEstimator):
         """The posterior predictive for rows, in standardised units."""
         batches = self._features(X).split(PREDICTION_BATCH_SIZE)
         return self.posterior_.predict_loader(batches, members=members)
+
+
+def _random(random_state: Any) -> np.random.RandomState:
+    try:
+        return check_random_state(random_state)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(
+            "random_state must be None, a whole number from 0 to 2**32 - 1 or a "
+            f"numpy.random.RandomState, got {shown(random_state)}"
+        ) from error

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from csgmcmc.arguments import check_kind
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.integrations.counting import check_not_sequences, num_targets
@@ -64,6 +65,7 @@ class AcceleratedRun:
         schedule: Schedule,
         draws: Draws,
     ) -> None:
+        check_kind("accelerator", accelerator, Accelerator, "an accelerate.Accelerator")
         checks.check_whole(accelerator.distributed_type)
         if not isinstance(sampler, AcceleratedOptimizer):
             raise ValueError(

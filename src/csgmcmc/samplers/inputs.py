@@ -5,7 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from csgmcmc.arguments import plain_value, shown
+from csgmcmc.arguments import LARGEST, plain_value, shown
+
+EXACT = 2**53  # whole numbers below this are exact as floats
 
 
 def checked_params(params: Any) -> list[Any]:
@@ -33,6 +35,13 @@ def checked_group(group: Any) -> dict[str, Any]:
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as plain values: a state_dict holds nothing else."""
     return {
-        name: value if name in ("params", "prior") else plain_value(value)
+        name: value if name in ("params", "prior") else _plain(value)
         for name, value in options.items()
     }
+
+
+def _plain(value: Any) -> Any:
+    plain = plain_value(value)
+    # A whole number of more than 64 bits is none that torch can compute with.
+    large = type(plain) is int and LARGEST >= abs(plain) >= EXACT
+    return float(plain) if large else plain
