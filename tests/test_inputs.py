@@ -82,6 +82,9 @@ def test_parts_of_a_run_have_their_kinds(name, value):
         ("callbacks", [5]),
         ("checkpoint_every", "1"),
         ("checkpoint_dir", 5),
+        ("watch", "yes"),
+        ("progress", np.zeros(2)),
+        ("compile", 5),
     ],
 )
 def test_options_of_a_chain_have_their_kinds(name, value):
@@ -149,6 +152,7 @@ def draws():
         ("autocast", "bfloat16"),
         ("forward", 5),
         ("vectorize", "yes"),
+        ("progress", "no"),
     ],
 )
 def test_options_of_a_posterior_have_their_kinds(draws, name, value):
@@ -269,6 +273,7 @@ def test_the_rest():
         ("epochs", "3"),
         ("random_state", 0.5),
         ("random_state", -1),
+        ("verbose", "yes"),
     ],
 )
 def test_options_of_estimators(name, value):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count, check_items, check_kind, shown
+from csgmcmc.arguments import check_count, check_flag, check_items, check_kind, shown
 
 MOST_CHAINS = 2**20  # of a stack
 
@@ -39,7 +39,7 @@ class Stack(nn.Module):
         super().__init__()
         models = _checked(models)
         self.chains = len(models)
-        self.separate_batches = separate_batches
+        self.separate_batches = check_flag("separate_batches", separate_batches)
         self.inner = copy.deepcopy(models[0])
         with torch.no_grad():
             _stack_into(self.inner, models)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count, check_function, check_number
+from csgmcmc.arguments import check_count, check_function, check_number, shown
 from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
 from csgmcmc.loaders import batches_of, size_of
@@ -85,7 +85,7 @@ class Task:
         options = self.chain_options
         if not isinstance(options, Mapping) or not options.keys() <= set(allowed):
             raise ValueError(
-                f"chain_options must be a dictionary of arguments of Chain, got {options!r}: "
+                f"chain_options must be a dictionary of arguments of Chain, got {shown(options)}: "
                 f"choose from {', '.join(allowed)}"
             )
         check_count("accumulate", options.get("accumulate", 1), at_least=1)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count, check_function, check_number
+from csgmcmc.arguments import check_count, check_flag, check_function, check_number
 from csgmcmc.batches import Loss, batch_loss
 from csgmcmc.chain.backward import backward
 from csgmcmc.chain.checkpoint import Checkpoints
@@ -122,10 +122,11 @@ class Chain:
         )
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
         self.stepper.batches_per_step = accumulate * layout.replicas / dealt
-        self.clip, self.progress = clip, progress and layout.writes
+        self.clip, self.progress = clip, check_flag("progress", progress) and layout.writes
         self._device, self._autocast = check_device(device), check_autocast(autocast)
         self._batches = None if data is None else self.stepper.attach(data)
-        self._evaluate = torch.compile(self._losses) if compile else self._losses
+        compiles = check_flag("compile", compile)
+        self._evaluate = torch.compile(self._losses) if compiles else self._losses
         self._callbacks = as_callbacks(callbacks)
         every = max(1, schedule.steps // 100) if checkpoint_every is None else checkpoint_every
         self._checkpoint_every = check_count("checkpoint_every", every, at_least=1)
@@ -143,7 +144,7 @@ class Chain:
         self._modes: list[tuple[nn.Module, bool]] = []
         self._forward = share_gradients(model, layout)
         # A density has no minibatches, and may begin at its mode.
-        self._watches = watch and data is not None
+        self._watches = check_flag("watch", watch) and data is not None
         self._watch: Watch | None = None
 
     @property

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count, check_number, shown
+from csgmcmc.arguments import check_count, check_flag, check_number, shown
 from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.checks import Check
 from csgmcmc.draws import Draw, MemoryDraws
@@ -168,6 +168,7 @@ class BayesianMLP(BaseEstimator):
         if self.lr is not None:
             self.lr_ = check_number("lr", self.lr, above=0)
         ladder = Ladder.of(self.prior_scale, self.temperature, self.cycles)
+        check_flag("verbose", self.verbose)
         random = _random(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
         self.scaler_ = StandardScaler().fit(X, sample_weight=sample_weight)

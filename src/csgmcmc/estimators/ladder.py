@@ -33,11 +33,11 @@ class Ladder:
         narrow, wide = _pair("prior_scale", prior_scale, at_least=1e-10, at_most=1e10)
         usual, last = _pair("temperature", temperature, at_least=0)
         if narrow > wide:
-            raise ValueError(f"prior_scale must go from narrow to wide, got {prior_scale!r}")
+            raise ValueError(f"prior_scale must go from narrow to wide, got {shown(prior_scale)}")
         if count == 1 and (narrow, usual) != (wide, last):
             raise ValueError(
                 "cycles=1 has one prior_scale and one temperature, got "
-                f"prior_scale={prior_scale!r}, temperature={temperature!r}"
+                f"prior_scale={shown(prior_scale)}, temperature={shown(temperature)}"
             )
         climbing = count if usual == last else count - 1
         scales = np.geomspace(narrow, wide, climbing).tolist() if climbing > 1 else [wide]

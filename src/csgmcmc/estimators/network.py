@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count
+from csgmcmc.arguments import check_choice, check_count, shown
 from csgmcmc.perceptrons import evaluate_perceptron
 from csgmcmc.stacked import Stack
 
@@ -59,7 +59,7 @@ def own_module(module: Module, features: Tensor, outputs: int) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise ValueError(
             "module must be a torch.nn.Module, or a function that makes one for "
-            f"{width} features and {outputs} outputs, got {made!r}"
+            f"{width} features and {outputs} outputs, got {shown(made)}"
         )
     device = next((param.device for param in made.parameters()), None)
     try:

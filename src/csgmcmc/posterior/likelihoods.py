@@ -128,7 +128,7 @@ class Gaussian(Likelihood):
             if len(outputs) != 2 or self.variance is not None:
                 raise ValueError(
                     "outputs must be means with variance= given, or pairs of mean and variance "
-                    f"without; got {len(outputs)} outputs and variance={self.variance!r}"
+                    f"without; got {len(outputs)} outputs and variance={shown(self.variance)}"
                 )
             mean, variance = map(at_least_float32, outputs)
             return mean, _for_each(variance, mean)

@@ -13,7 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_function, check_items, check_kind, shown
+from csgmcmc.arguments import (
+    check_choice,
+    check_flag,
+    check_function,
+    check_items,
+    check_kind,
+    shown,
+)
 from csgmcmc.batches import Loss
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.draws import Draw, Draws, DrawStore
@@ -74,7 +81,8 @@ class Posterior:
         if not any(vectorize is choice for choice in (None, True, False)):
             raise ValueError(f"vectorize must be None, True or False, got {shown(vectorize)}")
         device, autocast = check_device(device), check_autocast(autocast)
-        self.model, self.forward, self.progress = model, forward, progress
+        self.model, self.forward = model, forward
+        self.progress = check_flag("progress", progress)
         self.likelihood = as_likelihood(likelihood)
         self._source = draws
         options = {"device": device, "autocast": autocast, "forward": forward}
@@ -232,8 +240,8 @@ class Posterior:
         if isinstance(weights, str):
             if weights != "uniform":
                 raise ValueError(
-                    f"weights must be 'uniform' or numbers, got {weights!r}: for other methods, "
-                    "see Posterior.weigh"
+                    f"weights must be 'uniform' or numbers, got {shown(weights)}: for other "
+                    "methods, see Posterior.weigh"
                 )
             weights = np.ones(len(self.draws))
         try:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from csgmcmc.arguments import check_count, check_items, check_number
+from csgmcmc.arguments import check_count, check_flag, check_items, check_number
 from csgmcmc.schedules.base import MOST_STEPS, Schedule, Tick
 from csgmcmc.schedules.keep import Keep
 
@@ -61,6 +61,7 @@ class Cyclical(Schedule):
         check_number("exploration", self.exploration, at_least=0, below=1)
         check_count("burn_in", self.burn_in, at_least=0)
         check_number("exploration_temperature", self.exploration_temperature, at_least=0)
+        check_flag("anneal", self.anneal)
         self._keep.require()
         for name in ("weight_decay_scales", "temperature_scales"):
             if getattr(self, name) is not None:

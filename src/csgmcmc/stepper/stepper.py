@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count, check_kind
+from csgmcmc.arguments import check_count, check_flag, check_kind
 from csgmcmc.distributed import ProcessLayout, as_layout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
@@ -97,7 +97,8 @@ class Stepper:
         """A checkpoint to name when the chain diverges."""
         self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
         self._check_chain_id(chain_id)
-        self._hold_lock, self._close_at_end = hold_lock, close_at_end
+        self._hold_lock = check_flag("hold_lock", hold_lock)
+        self._close_at_end = check_flag("close_at_end", close_at_end)
         self.begun = False  # whether `begin` was called
         self._weights_every = max(1, schedule.steps // WEIGHT_CHECKS)
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from csgmcmc.arguments import check_count, check_number
+from csgmcmc.arguments import check_count, check_number, shown
 from csgmcmc.errors import DivergedError
 from csgmcmc.files import atomic_write
 from csgmcmc.randomness import seeded
@@ -187,7 +187,7 @@ def _range(name: str, values: Sequence[float], **bounds: float) -> tuple[float, 
     ends = list(values) if isinstance(values, Iterable) else []
     numbers = [check_number(name, value, **bounds) for value in ends]
     if len(numbers) != 2 or numbers[0] > numbers[1]:
-        raise ValueError(f"{name} must be a lowest and a highest value, got {values!r}")
+        raise ValueError(f"{name} must be a lowest and a highest value, got {shown(values)}")
     return numbers[0], numbers[1]
 
 
