@@ -23,7 +23,7 @@ from csgmcmc import (
     stack,
 )
 from csgmcmc.checks import Watch
-from csgmcmc.estimators import BayesianMLPRegressor
+from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 from csgmcmc.posterior import Categorical, Gaussian
 from csgmcmc.stacked import StackedParameter
 from csgmcmc.targets import Density, GaussianTarget, LogisticRegression, Mixture, Mixture25
@@ -280,3 +280,10 @@ def test_options_of_estimators(name, value):
     estimator = BayesianMLPRegressor(**{"epochs": 1, "chains": 1, name: value})
     with pytest.raises(ValueError, match=f"{name} must be .*got"):
         estimator.fit(np.ones((5, 2)), np.arange(5))
+
+
+@pytest.mark.parametrize("value", [[1], "heavy", 5, {0: "x"}, {0: 0, 1: 0}, {0: -1}])
+def test_weights_of_classes(value):
+    estimator = BayesianMLPClassifier(epochs=10, chains=1, class_weight=value)
+    with pytest.raises(ValueError, match=r"class_weight .*got"):
+        estimator.fit(np.ones((6, 2)), [0, 1, 0, 1, 0, 1])
