@@ -64,7 +64,20 @@ def test_numbers_too_large_to_compute_with_are_refused(sampler, option):
 
 
 @pytest.mark.parametrize(
-    "params", [5, None, "abc", torch.zeros(2), [], [1.0], [{"lr": 1.0}], {"params": []}, ["ab"]]
+    "params",
+    [
+        5,
+        None,
+        "abc",
+        torch.zeros(2),
+        [],
+        [1.0],
+        [{"lr": 1.0}],
+        {"params": []},
+        ["ab"],
+        [torch.zeros(2, dtype=torch.int64)],
+        [torch.eye(2).to_sparse()],
+    ],
 )
 def test_what_holds_no_parameters_is_refused(params):
     with pytest.raises(ValueError, match="params"):

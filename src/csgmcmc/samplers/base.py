@@ -28,7 +28,7 @@ from csgmcmc.samplers.fused import (
     shapes_agree,
     why_not_fused,
 )
-from csgmcmc.samplers.inputs import checked_group, checked_params, plain_options
+from csgmcmc.samplers.inputs import check_real, checked_group, checked_params, plain_options
 from csgmcmc.samplers.noise import Noise
 from csgmcmc.samplers.prior import Prior, check_prior, prior_gradient
 from csgmcmc.shards import check_not_flattened, local_shard
@@ -171,10 +171,12 @@ class Sampler(torch.optim.Optimizer, ABC):
         except TypeError as error:
             raise ValueError(f"params must be parameters of a model: {error}") from error
         group = self.param_groups[-1]
-        check_not_flattened(group["params"])
-        if any(param.is_complex() for param in group["params"]):
+        try:
+            check_not_flattened(group["params"])
+            check_real(group["params"])
+        except ValueError:
             self.param_groups.pop()
-            raise ValueError("params must be real: sample a complex one as its view_as_real")
+            raise
         reason = why_not_fused(map(local_shard, group["params"])) if group.get("fused") else None
         if reason is not None:
             self.param_groups.pop()

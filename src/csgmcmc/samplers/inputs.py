@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from csgmcmc.arguments import LARGEST, plain_value, shown
@@ -30,6 +31,19 @@ def checked_group(group: Any) -> dict[str, Any]:
             f"a group must be a dictionary of params and their own options, got {shown(group)}"
         )
     return group
+
+
+def check_real(params: Iterable[Tensor]) -> None:
+    """Raise a `ValueError` for parameters that no noise can be added to."""
+    for param in params:
+        if param.is_complex():
+            raise ValueError("params must be real: sample a complex one as its view_as_real")
+        if not param.is_floating_point():
+            raise ValueError(
+                f"params must be floating point, got one of {param.dtype}: make it a buffer"
+            )
+        if param.layout != torch.strided:
+            raise ValueError(f"params must be dense, got one of layout {param.layout}")
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
