@@ -26,8 +26,9 @@ import csgmcmc
 from csgmcmc import SGLD, Chain, Constant, DrawStore, MemoryDraws, Posterior, Recipe, Stack, Task
 from csgmcmc.cli.messages import is_own
 from csgmcmc.errors import CsgmcmcError
+from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 from csgmcmc.estimators.base import BayesianMLP
-from csgmcmc.samplers import Sampler
+from csgmcmc.samplers import Sampler, States
 from csgmcmc.schedules import Schedule
 from csgmcmc.targets import Density, Mixture25, Target
 from tests.fuzzing import fuzz
@@ -54,7 +55,7 @@ def public_classes() -> dict[str, type]:
 def is_record(kind: type) -> bool:
     """Whether it holds anything that it is given: results, which this library makes itself."""
     plain = is_dataclass(kind) and not hasattr(kind, "__post_init__")
-    return plain or issubclass(kind, tuple) or kind is csgmcmc.samplers.States
+    return plain or issubclass(kind, tuple) or kind is States
 
 
 CLASSES = {name: kind for name, kind in public_classes().items() if not is_record(kind)}
@@ -189,15 +190,15 @@ def use(made: Any) -> None:
             param.grad = torch.ones_like(param)
         made.step()
     elif isinstance(made, Schedule):
-        made(0), made(made.steps - 1), made.total_draws, made.total_cycles
+        _ = made(0), made(made.steps - 1), made.total_draws, made.total_cycles
     elif isinstance(made, Chain):
         made.run()
     elif isinstance(made, Posterior):
         made.predict(torch.zeros(3, 2))
-    elif isinstance(made, BayesianMLP):
+    elif isinstance(made, (BayesianMLPClassifier, BayesianMLPRegressor)):
         made.fit(np.arange(12.0).reshape(6, 2), np.array([0, 1, 0, 1, 0, 1]))
     elif isinstance(made, Recipe):
-        made.to_json(), made.make_schedule(100)
+        _ = made.to_json(), made.make_schedule(100)
         if made.lr is not None:
             use(made.make_sampler(nn.Linear(2, 1).parameters(), num_data=10))
     elif isinstance(made, Task):

@@ -1,5 +1,8 @@
 """Bad input of the public classes is a sentence that names the argument; see also test_fuzz.py."""
 
+# Wrong types are given on purpose.
+# pyright: reportArgumentType=false
+
 import copy
 import pickle
 
@@ -206,6 +209,14 @@ def test_targets_take_tensors(make, bad):
         make(bad)
 
 
+@pytest.mark.parametrize(
+    "variance", [torch.eye(2).to_sparse(), torch.ones(2, device="meta"), torch.ones(2) * 1j]
+)
+def test_variances_are_dense_and_real(variance):
+    with pytest.raises(ValueError, match="variance must be"):
+        Gaussian(variance)
+
+
 @pytest.mark.parametrize("bad", ["1", 1.5, None, 2**64])
 def test_numbers_of_likelihoods(bad):
     with pytest.raises(ValueError, match="dim must be"):
@@ -244,9 +255,9 @@ def test_a_stack_stays_one_when_torch_replaces_its_parameters(change):
 
 def test_the_rest():
     with pytest.raises(ValueError, match="stepper must be"):
-        Watch(5)  # pyright: ignore[reportArgumentType]
+        Watch(5)
     with pytest.raises(ValueError, match="num_data must be"):
-        Task(nn.Linear(2, 1), mse_loss, DATA, num_data="4")  # pyright: ignore[reportArgumentType]
+        Task(nn.Linear(2, 1), mse_loss, DATA, num_data="4")
     with pytest.raises(ValueError, match="accumulate must be"):
         Task(nn.Linear(2, 1), mse_loss, DATA, chain_options={"accumulate": "2"})
     with pytest.raises(ValueError, match="seed must be below"):

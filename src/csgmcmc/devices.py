@@ -3,10 +3,16 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from csgmcmc.arguments import check_kind, shown
 
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
+
+
+def has_numbers(tensor: Tensor) -> bool:
+    """Whether it is a dense tensor with data: neither sparse, nor on the device "meta"."""
+    return tensor.layout == torch.strided and tensor.device.type != "meta"
 
 
 def check_device(device: Any) -> torch.device | None:

@@ -1,5 +1,8 @@
 """Samplers refuse bad input in a sentence, and keep what they accept as plain values."""
 
+# Wrong types are given on purpose.
+# pyright: reportArgumentType=false
+
 import shutil
 from decimal import Decimal
 from fractions import Fraction

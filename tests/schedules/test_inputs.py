@@ -1,5 +1,8 @@
 """Schedules refuse bad input in a sentence, keep plain values, and have no size of their own."""
 
+# Wrong types are given on purpose.
+# pyright: reportArgumentType=false
+
 import time
 from decimal import Decimal
 

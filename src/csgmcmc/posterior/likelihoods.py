@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
 from csgmcmc.arguments import check_choice, check_count, check_number, shown
+from csgmcmc.devices import has_numbers
 from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage
 
 
@@ -104,7 +105,7 @@ class Gaussian(Likelihood):
         if variance is not None and not isinstance(variance, Tensor):
             variance = check_number("variance", variance, above=0)
         elif variance is not None:
-            real = variance.is_floating_point() and variance.device.type != "meta"
+            real = variance.is_floating_point() and has_numbers(variance)
             if not real or not (variance.isfinite() & (variance > 0)).all():
                 raise ValueError(f"variance must be above 0 and finite, got {shown(variance)}")
         self.variance = variance

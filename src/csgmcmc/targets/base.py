@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.arguments import check_kind, shown
+from csgmcmc.devices import has_numbers
 
 
 def check_tensor(name: str, value: Any, dimensions: int | None) -> Tensor:
@@ -14,8 +15,8 @@ def check_tensor(name: str, value: Any, dimensions: int | None) -> Tensor:
     check_kind(name, value, Tensor, "a tensor")
     if value.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         raise ValueError(f"{name} must be a tensor of float32 or float64, got {value.dtype}")
-    if value.layout != torch.strided or value.device.type == "meta":
-        raise ValueError(f"{name} must be a plain tensor with data, got {shown(value)}")
+    if not has_numbers(value):
+        raise ValueError(f"{name} must be a dense tensor with data, got {shown(value)}")
     if dimensions not in (None, value.ndim) or not value.numel():
         wanted = "some" if dimensions is None else dimensions
         raise ValueError(

@@ -4,6 +4,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from csgmcmc.arguments import check_kind, check_number
+from csgmcmc.devices import has_numbers
 from csgmcmc.targets.base import Target, check_tensor
 
 
@@ -27,7 +28,7 @@ class LogisticRegression(Target):
                 "features must have shape (N, d) and labels (N,), got "
                 f"{tuple(features.shape)} and {tuple(labels.shape)}"
             )
-        if not ((labels == 0) | (labels == 1)).all():
+        if not has_numbers(labels) or not ((labels == 0) | (labels == 1)).all():
             raise ValueError("labels must be 0 or 1")
         self.dimension = features.shape[1]
         self.features = features
