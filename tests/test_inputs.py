@@ -173,6 +173,7 @@ def test_options_of_a_posterior_have_their_kinds(draws, name, value):
         ("dtype", torch.int8),
         ("only", "weight"),
         ("only", 5),
+        ("only", [5]),
         ("provenance", [1]),
     ],
 )

@@ -75,7 +75,9 @@ class DrawStore(Draws):
         if dtype is not None:
             check_dtype("dtype", dtype)
         if only is not None and not callable(only):
-            only = check_items("only", only, "names of tensors, or a function of a name")
+            words = "names of tensors, or a function of a name"
+            for name in (only := check_items("only", only, words)):
+                check_kind("only", name, str, words)
         self.path, self.provenance = check_path("path", path), _plain(provenance)
         if self.path.is_file():
             raise ValueError(f"path must be a folder, got the file {self.path}")
