@@ -77,6 +77,7 @@ def test_parts_of_a_run_have_their_kinds(name, value):
         ("device", "gpu"),
         ("device", "meta"),
         ("device", 1.5),
+        ("device", 2**63),
         ("clip", "1"),
         ("accumulate", 1.5),
         ("autocast", "bfloat16"),

@@ -22,7 +22,7 @@ def check_device(device: Any) -> torch.device | None:
     try:
         found = torch.device(device)
         torch.empty(0, device=found)
-    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, ValueError, OverflowError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"device must be one of this machine, such as 'cpu', got {shown(device)}: {reason}"

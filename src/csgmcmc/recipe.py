@@ -33,6 +33,7 @@ from csgmcmc.range_test import range_test
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
 from csgmcmc.schedules import Cyclical
+from csgmcmc.schedules.base import MOST_STEPS
 from csgmcmc.stacked import Stack
 
 # Arguments of a sampler that the recipe itself sets, so that `sampler_options` cannot.
@@ -137,6 +138,11 @@ class Recipe:
         """The schedule, with cycles of equal length; `epoch` is the number of steps in an epoch."""
         check_count("epoch", epoch, at_least=1)
         length = max(1, round(self.epochs * epoch / self.cycles))
+        if self.cycles * length >= MOST_STEPS:
+            raise ValueError(
+                f"epochs={self.epochs} and cycles={self.cycles} make {self.cycles * length} steps, "
+                f"and there must be fewer than {MOST_STEPS}: lower them"
+            )
         return Cyclical(
             self.cycles * length,
             self.cycles,
