@@ -281,6 +281,7 @@ def test_the_rest():
         ("chains", 10**9),
         ("hidden_layer_sizes", 10**12),
         ("hidden_layer_sizes", "50"),
+        ("hidden_layer_sizes", np.array(0.5)),
         ("batch_size", 0.5),
         ("lr", "0.1"),
         ("epochs", "3"),
