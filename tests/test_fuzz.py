@@ -204,9 +204,11 @@ def use(made: Any) -> None:
     elif isinstance(made, Task):
         _ = made.size if made.num_data is not None else made.steps_per_epoch()
     elif isinstance(made, Target):
-        made.gradient(torch.zeros(1, made.dimension))
+        own = next(each for each in vars(made).values() if isinstance(each, torch.Tensor))
+        made.gradient(torch.zeros(1, made.dimension, dtype=own.dtype))
     elif isinstance(made, Density):
-        made().backward()
+        if made.points.dtype == torch.float32:  # that of the target
+            made().backward()
     elif isinstance(made, Stack):
         made(torch.zeros(3, 2))
     elif isinstance(made, DrawStore):
