@@ -132,7 +132,7 @@ def missing(error: ModuleNotFoundError) -> typer.Exit:
 
 def fail(message: str) -> typer.Exit:
     """Print what is wrong in one line, and exit with code 2."""
-    typer.secho(f"paper: {message}", err=True, fg="red")
+    typer.secho(f"paper: {' '.join(message.splitlines())}", err=True, fg="red")
     return typer.Exit(2)
 
 

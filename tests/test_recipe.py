@@ -10,7 +10,9 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from csgmcmc import SGHMC, Recipe, stack
+from csgmcmc.arguments import LARGEST
 from csgmcmc.distributed import ProcessLayout
+from csgmcmc.recipe import SEEDS
 from csgmcmc.tuning import suggest_lr
 
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())
@@ -18,7 +20,7 @@ LOADER = DataLoader(DATA, batch_size=5)
 LOSS = nn.functional.cross_entropy
 
 shares = st.floats(0, 1, exclude_max=True)
-sizes = st.floats(0, allow_infinity=False)
+sizes = st.floats(0, LARGEST)
 counts = st.integers(1, 1000)
 OPTIONS = {
     "SGHMC": {"momentum": shares, "gradient_variance": shares},
@@ -29,15 +31,15 @@ recipes = st.sampled_from(sorted(OPTIONS)).flatmap(
     lambda sampler: st.builds(
         Recipe,
         sampler=st.just(sampler),
-        lr=st.floats(0, exclude_min=True, allow_infinity=False),
+        lr=st.floats(0, LARGEST, exclude_min=True),
         temperature=sizes,
         weight_decay=sizes,
         sampler_options=st.fixed_dictionaries({}, optional=OPTIONS[sampler]),
-        epochs=st.one_of(counts, st.floats(0, exclude_min=True, allow_infinity=False)),
+        epochs=st.one_of(counts, st.floats(0, LARGEST, exclude_min=True)),
         cycles=counts,
         exploration=shares,
         draws_per_cycle=counts,
-        seed=st.one_of(st.none(), st.integers(0)),
+        seed=st.one_of(st.none(), st.integers(0, SEEDS - 1)),
     )
 )
 

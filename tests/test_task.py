@@ -46,7 +46,7 @@ def test_a_task_comes_in_three_forms():
         ({"model": nn.Linear(1, 1)}, "the task has no loss, data"),
         ((3, LOSS, []), "model must be a torch.nn.Module, got int"),
         ((stack(lambda: nn.Linear(1, 1), 2), LOSS, []), "single network, not a stack"),
-        ((nn.Linear(1, 1), 3, []), "loss must be a function, got int"),
+        ((nn.Linear(1, 1), 3, []), "loss must be a function, got "),
         ((nn.Linear(1, 1), LOSS, iter([])), "data must be a loader with a length"),
         ((nn.Linear(1, 1), LOSS, [], 3), "validation must be a loader or None, got int"),
     ],

@@ -8,6 +8,7 @@ batches that are not there are passed over, so that a part of the official archi
 import io
 import pickle
 import tarfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from torch import Tensor
 from paper.arguments import check_choice
 from paper.data.download import cache_folder, fetch
 
+MOST_BYTES = 2**28  # of a file, where the largest of CIFAR has 155 million
+MOST_MEMBERS = 1000  # of an archive, where those of CIFAR have eight
 MIRROR = "https://www.cs.toronto.edu/~kriz/"
 
 
@@ -166,8 +169,12 @@ def _find(folder: Path, layout: Layout) -> Path:
 
 
 def _unpacked(place: Path, layout: Layout) -> dict[str, bytes]:
-    names = (*layout.train, layout.test)
-    return {name: (place / name).read_bytes() for name in names if (place / name).is_file()}
+    found: dict[str, bytes] = {}
+    for name in (*layout.train, layout.test):
+        if (place / name).is_file():
+            _check_size(place, name, (place / name).stat().st_size)
+            found[name] = (place / name).read_bytes()
+    return found
 
 
 def _packed(place: Path, layout: Layout) -> dict[str, bytes]:
@@ -175,14 +182,24 @@ def _packed(place: Path, layout: Layout) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     try:
         with tarfile.open(place) as archive:
-            for member in archive:
+            for count, member in enumerate(archive):
+                _check_size(place, member.name, member.size)
+                if count >= MOST_MEMBERS:
+                    raise ValueError(f"{place} holds more than {MOST_MEMBERS} files")
                 name = names.get(member.name.removeprefix("./"))
+                if name and not member.isfile():
+                    raise ValueError(f"{place}: {member.name} must be a file, and is none")
                 file = archive.extractfile(member) if name else None
                 if name and file:
                     found[name] = file.read()
-    except (tarfile.TarError, EOFError, OSError) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{place} is cut short or damaged: get it again") from error
     return found
+
+
+def _check_size(place: Path, name: str, size: int) -> None:
+    if size > MOST_BYTES:
+        raise ValueError(f"{place}: {name} holds {size} bytes: it is not a file of CIFAR")
 
 
 def _images(content: bytes, layout: Layout, where: str) -> Images:

@@ -6,6 +6,7 @@ never seen.
 """
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ MD5 = {  # of the compressed files
     TEST[0]: "9fb629c4189551a2d022fa330f9573f3",
     TEST[1]: "ec29112dd5afa0611ce80d1b7f02629c",
 }
+MOST_BYTES = 2**28  # of a file without its compression, where those of MNIST have 2**26
 UNSIGNED_BYTES = b"\x00\x00\x08"  # how a file of them begins; the number of dimensions follows
 
 
@@ -63,16 +65,19 @@ def not_mnist(folder: Path | None = None) -> Tensor:
 def read_idx(path: Path) -> NDArray[np.uint8]:
     """The array in a compressed idx file of unsigned bytes."""
     try:
-        content = gzip.decompress(path.read_bytes())
+        with gzip.open(path) as file:
+            content = file.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is missing") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is cut short or damaged: get it again") from error
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{path} holds more than {MOST_BYTES} bytes: it is not a file of MNIST")
     if content[:3] != UNSIGNED_BYTES or len(content) < 4 or len(content) < 4 + 4 * content[3]:
         raise ValueError(f"{path} is not an idx file of unsigned bytes")
     start = 4 + 4 * content[3]
-    shape = np.frombuffer(content[4:start], dtype=">u4").astype(int)
-    if len(content) - start != shape.prod():
+    shape = np.frombuffer(content[4:start], dtype=">u4").tolist()
+    if len(content) - start != math.prod(shape):
         raise ValueError(
             f"{path} holds {len(content) - start} bytes of data where its header says "
             f"{' x '.join(map(str, shape))}: get it again"

@@ -13,6 +13,14 @@ RENAMED = {"ramp": "anneal"}
 OLD_COMMAND, COMMAND = "csgmcmc reproduce ", "python -m paper run "
 """Records made with 0.1.0 name its command; they are shown with today's, which does the same."""
 
+KINDS: Mapping[str, tuple[Any, str]] = {
+    **dict.fromkeys(("experiment", "preset", "machine", "command"), (str, "text")),
+    **dict.fromkeys(("config", "versions", "records"), (dict, "an object")),
+    "seconds": ((int, float), "a number"),
+    "finished": (bool, "true or false"),
+}
+"""What a file has in each field."""
+
 
 @dataclass
 class Results:
@@ -36,13 +44,24 @@ class Results:
         fresh.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n")
         fresh.replace(path)
 
+    def check(self, path: Path) -> None:
+        """Raise a `ValueError` that names a field of another kind than it should have."""
+        for name, (kind, words) in KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise ValueError(f"{path} is damaged: {name} must be {words}, got {value!r:.200}")
+        for name, record in self.records.items():
+            if not isinstance(record, dict):
+                raise ValueError(f"{path} is damaged: records.{name} must be an object")
+
     @classmethod
     def load(cls, path: Path) -> "Results":
         """Read a file of `python -m paper run`, or of `csgmcmc reproduce` of version 0.1.0."""
         try:
             results = cls(**json.loads(path.read_text(encoding="utf-8"), object_hook=_renamed))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} does not hold results of python -m paper run") from error
+        results.check(path)
         results.command = results.command.replace(OLD_COMMAND, COMMAND)
         return results
 

@@ -38,6 +38,11 @@ def make_page(results: Results) -> Page:
             f"the results of {name} have no {error}, which its page shows: they are of another "
             "version, and must be made again"
         ) from error
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise ValueError(
+            f"the results of {name} do not fit its page ({error}): they are of another version or "
+            "damaged, and must be made again"
+        ) from error
 
 
 def module_of(name: str) -> str:

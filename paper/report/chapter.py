@@ -76,7 +76,7 @@ class Chapter:
         versions = self.results["versions"]
         return {
             "preset": self.results["preset"],
-            "seeds": str(self.results["config"]["seeds"]),
+            "seeds": str(self.results["config"].get("seeds", "")),
             "time": f"{self.time}, all jobs one after another",
             "machine": self.results["machine"],
             "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),

@@ -31,6 +31,18 @@ def plain(text: str) -> str:
     return re.sub(r"^(?:(?=#|[-+](?:\s|-|$))|(\d+)(?=[.)](?:\s|$)))", r"\1\\", text)
 
 
+def anchor(name: str) -> str:
+    """A name from a file as that of a place in the page."""
+    return re.sub(r"[^\w-]", "-", name)
+
+
+def code(command: str) -> str:
+    """A command as a block of code, which nothing inside of it can end."""
+    runs = re.findall("`+", command)
+    fence = "`" * max(3, 1 + max(map(len, runs), default=0))
+    return f"{fence}bash\n{command}\n{fence}"
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of plain text."""
     lines = [list(map(plain, header)), ["---"] * len(header), *(map(plain, row) for row in rows)]
@@ -40,14 +52,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _contents(chapters: Sequence[Chapter]) -> str:
     lines = ["| experiment | preset | claims | time |", "| --- | --- | --- | --- |"]
     for chapter in chapters:
-        link = f"[{plain(chapter.title)}](#{chapter.name})"
+        link = f"[{plain(chapter.title)}](#{anchor(chapter.name)})"
         preset = plain(chapter.results["preset"])
         lines.append(f"| {link} | {preset} | {chapter.tally} | {chapter.time} |")
     return "\n".join(lines)
 
 
 def _chapter(chapter: Chapter, figures: Addresses) -> Iterable[str]:
-    yield f'<a id="{chapter.name}"></a>'  # headings get ids of many kinds
+    yield f'<a id="{anchor(chapter.name)}"></a>'  # headings get ids of many kinds
     yield f"## {plain(chapter.title)}"
     yield plain(chapter.summary)
     if chapter.page:
@@ -69,6 +81,6 @@ def _chapter(chapter: Chapter, figures: Addresses) -> Iterable[str]:
             else:
                 yield part.strip()
     yield "### How it was made"
-    yield f"```bash\n{chapter.command}\n```"
+    yield code(chapter.command)
     yield table(["run", "value"], chapter.origin.items())
     yield table(SETTINGS, chapter.settings.items())

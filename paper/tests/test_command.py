@@ -1,5 +1,6 @@
 """The command `python -m paper`."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import csgmcmc
 import paper.__main__ as command
 from paper.experiments import Results
 from paper.tests.experiments.tiny import Tiny
+from paper.tests.report.support import make_results, save
 
 ROOT = Path(__file__).parents[2]
 
@@ -143,3 +145,52 @@ def test_report_rejects_what_holds_no_results(tmp_path):
     result = run("report", str(tmp_path))
     assert result.exit_code == 2
     assert "holds no results" in result.output
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("experiment", 5),
+        ("preset", None),
+        ("config", []),
+        ("versions", "2.0"),
+        ("machine", {}),
+        ("command", 5),
+        ("seconds", "x"),
+        ("finished", "yes"),
+        ("records", []),
+        ("records", {"a": 5}),
+        ("experiment", "../schedule"),
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_report_names_a_field_of_the_wrong_kind(tmp_path, field, value, finished):
+    results = make_results(experiment="schedule", records={"a": {}}, finished=finished)
+    (tmp_path / "schedule.json").write_text(json.dumps({**results, field: value}))
+    result = run("report", str(tmp_path))
+    if (field, finished) == ("experiment", False) and isinstance(value, str):
+        assert result.exit_code == 0, result.output  # of which nothing is shown but its name
+        return
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    (line,) = result.output.splitlines()
+    assert field in line
+
+
+@pytest.mark.parametrize("records", [{}, {"a": {"steps": "x"}}, {"a": {}}])
+def test_report_names_results_that_do_not_fit_their_page(tmp_path, records):
+    for name in ("schedule", "mixture", "cifar-diversity", "truth", "uncertainty"):
+        save(tmp_path, experiment=name, records=records, config={})
+        result = run("report", str(tmp_path))
+        assert result.exit_code == 2, (name, result.output)
+        (line,) = result.output.splitlines()
+        assert f"the results of {name}" in line
+        (tmp_path / f"{name}.json").unlink()
+
+
+def test_report_names_what_cannot_be_read(tmp_path):
+    for text in (b"\xff", b"[" * 100_000, b"5"):
+        (tmp_path / "schedule.json").write_bytes(text)
+        result = run("report", str(tmp_path))
+        assert result.exit_code == 2
+        assert "does not hold results" in result.output

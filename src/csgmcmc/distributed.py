@@ -17,7 +17,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils.data import Dataset, DistributedSampler
 
-from csgmcmc.arguments import check_count
+from csgmcmc.arguments import check_count, check_kind
 from csgmcmc.stacked import Stack
 
 
@@ -80,6 +80,12 @@ class ProcessLayout:
                 f"{gathered}: all processes must see the same folder"
             )
         return max(shared, default=None)
+
+
+def as_layout(layout: ProcessLayout | None) -> ProcessLayout:
+    """A layout; that of a single process for None; otherwise a `ValueError`."""
+    layout = ProcessLayout() if layout is None else layout
+    return check_kind("layout", layout, ProcessLayout, "what init_distributed returns")
 
 
 def share_gradients(model: nn.Module, layout: ProcessLayout) -> nn.Module:

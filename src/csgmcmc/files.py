@@ -8,10 +8,11 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import safetensors
 
+from csgmcmc.arguments import shown
 from csgmcmc.errors import StoreError
 
 PART = re.compile(r"\.\d+(\.\d+)?\.part$")
@@ -19,6 +20,18 @@ PART = re.compile(r"\.\d+(\.\d+)?\.part$")
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors that are about the process, and say nothing about the file."""
+
+
+def check_path(name: str, value: Any) -> Path:
+    """A path of a file or folder, or a `ValueError`."""
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
+        raise ValueError(f"{name} must be a path, got {shown(value)}")
+    try:
+        if b"\0" not in os.fsencode(value):
+            return Path(value)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} must be a path, got {shown(value)}: {error}") from error
+    raise ValueError(f"{name} must be a path, and none holds a zero, got {shown(value)}")
 
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool = True) -> None:

@@ -8,7 +8,17 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, SubsetRandomSampler
 
+from csgmcmc.arguments import shown
+
 DATA_AND_ORDER = ("dataset", "shuffle", "sampler", "batch_sampler")
+
+
+def check_data(data: Any) -> None:
+    """Raise a `ValueError` for what gives no batches."""
+    sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")
+    single = isinstance(data, (str, bytes, type)) or getattr(data, "shape", None) == ()
+    if single or not (hasattr(data, "__iter__") or sized):
+        raise ValueError(f"data must be a DataLoader, or a list of batches, got {shown(data)}")
 
 
 def describe_loader(loader: Any) -> dict[str, Any]:

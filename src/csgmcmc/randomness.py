@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 
+from csgmcmc.arguments import check_items, shown
+
 Generator = torch.Generator | np.random.Generator
 
 
 def check_generators(generators: Sequence[object]) -> None:
     """Raise a `ValueError` for anything that is not a generator whose state can be saved."""
-    for generator in generators:
+    words = "torch.Generator or numpy.random.Generator objects"
+    for generator in check_items("generators", generators, f"a list of {words}"):
         if not isinstance(generator, (torch.Generator, np.random.Generator)):
-            raise ValueError(
-                "generators must be torch.Generator or numpy.random.Generator objects, got "
-                f"{generator!r}"
-            )
+            raise ValueError(f"generators must be {words}, got {shown(generator)}")
 
 
 def generators_of(loader: object) -> list[torch.Generator]:

@@ -15,7 +15,15 @@ from typing import Any
 
 from torch import nn
 
-from csgmcmc.arguments import check_choice, check_count, check_number
+from csgmcmc.arguments import (
+    check_choice,
+    check_count,
+    check_items,
+    check_kind,
+    check_number,
+    plain_value,
+    shown,
+)
 from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
 from csgmcmc.checks.num_data import default_num_data
@@ -26,12 +34,16 @@ from csgmcmc.range_test import range_test
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
 from csgmcmc.schedules import Cyclical
+from csgmcmc.schedules.base import MOST_STEPS
 from csgmcmc.stacked import Stack
 
 # Arguments of a sampler that the recipe itself sets, so that `sampler_options` cannot.
 RESERVED_SAMPLER_OPTIONS = (
     *("params", "lr", "num_data", "temperature", "weight_decay", "seed", "chain_id"),
 )
+
+SEEDS = 2**63
+"""Seeds are below this: torch takes twice as many, and chains add their numbers."""
 
 RENAMED_SINCE_0_1 = {"options": "sampler_options", "samples_per_cycle": "draws_per_cycle"}
 
@@ -70,11 +82,10 @@ class Recipe:
     seed: int | None = 0
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            object.__setattr__(self, each.name, plain_value(getattr(self, each.name)))
         known = samplers()
         check_choice("sampler", self.sampler, tuple(known))
-        for name in ("lr", "temperature", "weight_decay", "epochs", "exploration"):
-            if isinstance(getattr(self, name), str):  # which float() would accept
-                raise ValueError(f"{name} must be a number, got {getattr(self, name)!r}")
         if self.lr is not None:
             check_number("lr", self.lr, above=0)
         check_number("temperature", self.temperature, at_least=0)
@@ -84,19 +95,21 @@ class Recipe:
         check_number("exploration", self.exploration, at_least=0, below=1)
         check_count("draws_per_cycle", self.draws_per_cycle, at_least=1)
         for name in ("weight_decay_scales", "temperature_scales"):
-            scales = getattr(self, name)
-            if scales is not None:
-                object.__setattr__(self, name, tuple(scales))  # as read from JSON again
+            if getattr(self, name) is not None:
+                scales = tuple(check_items(name, getattr(self, name), "a list of numbers"))
+                object.__setattr__(self, name, plain_value(scales))  # as read from JSON again
+                for scale in scales:
+                    check_number(name, scale, at_least=0)
                 if len(scales) != self.cycles:
                     raise ValueError(
                         f"{name} must have one number for each of cycles={self.cycles}, got "
-                        f"{scales!r}"
+                        f"{shown(scales)}"
                     )
         if self.seed is not None:
-            check_count("seed", self.seed, at_least=0)
-        if not isinstance(self.sampler_options, Mapping):
-            raise ValueError(f"sampler_options must be a dictionary, got {self.sampler_options!r}")
-        object.__setattr__(self, "sampler_options", dict(self.sampler_options))  # a copy
+            check_count("seed", self.seed, at_least=0, below=SEEDS)
+        options = check_kind("sampler_options", self.sampler_options, Mapping, "a dictionary")
+        plain = {name: plain_value(value) for name, value in options.items()}  # a copy
+        object.__setattr__(self, "sampler_options", plain)
         arguments = signature(known[self.sampler]).parameters
         allowed = [name for name in arguments if name not in RESERVED_SAMPLER_OPTIONS]
         unknown = [str(name) for name in self.sampler_options if name not in allowed]
@@ -126,6 +139,11 @@ class Recipe:
         """The schedule, with cycles of equal length; `epoch` is the number of steps in an epoch."""
         check_count("epoch", epoch, at_least=1)
         length = max(1, round(self.epochs * epoch / self.cycles))
+        if self.cycles * length >= MOST_STEPS:
+            raise ValueError(
+                f"epochs={self.epochs} and cycles={self.cycles} make {self.cycles * length} steps, "
+                f"and there must be fewer than {MOST_STEPS}: lower them"
+            )
         return Cyclical(
             self.cycles * length,
             self.cycles,
@@ -228,8 +246,8 @@ class Recipe:
 def read_values(path: str | Path) -> dict[str, Any]:
     """The names and values of a recipe in a JSON file."""
     try:
-        found = json.loads(Path(path).read_text())
-    except ValueError as error:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds no recipe: it must be one JSON object")

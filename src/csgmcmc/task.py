@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from csgmcmc.arguments import check_count, check_function, check_number, shown
 from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
 from csgmcmc.checks.num_data import default_num_data
@@ -69,8 +70,9 @@ class Task:
             )
         if not isinstance(self.model, nn.Module):
             raise ValueError(f"model must be a torch.nn.Module, got {type(self.model).__name__}")
-        if not callable(self.loss):
-            raise ValueError(f"loss must be a function, got {type(self.loss).__name__}")
+        check_function("loss", self.loss)
+        if self.num_data is not None:
+            check_number("num_data", self.num_data, at_least=1)
         if not hasattr(self.data, "__iter__") or not hasattr(self.data, "__len__"):
             raise ValueError(f"data must be a loader with a length, got {type(self.data).__name__}")
         if self.validation is not None and not hasattr(self.validation, "__iter__"):
@@ -85,9 +87,10 @@ class Task:
         options = self.chain_options
         if not isinstance(options, Mapping) or not options.keys() <= set(allowed):
             raise ValueError(
-                f"chain_options must be a dictionary of arguments of Chain, got {options!r}: "
+                f"chain_options must be a dictionary of arguments of Chain, got {shown(options)}: "
                 f"choose from {', '.join(allowed)}"
             )
+        check_count("accumulate", options.get("accumulate", 1), at_least=1)
 
     @property
     def size(self) -> float:
@@ -194,9 +197,13 @@ def load_function(address: str) -> MakeTask:
     function = getattr(module, name, None)
     if not callable(function):
         raise ValueError(f"{module_name} has no function {name!r}")
+    try:
+        parameters = signature(function).parameters.values()
+    except ValueError as error:  # of some that are written in C
+        raise ValueError(f"{address} does not say what arguments it takes") from error
     required = [
         each.name
-        for each in signature(function).parameters.values()
+        for each in parameters
         if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
     ]
     if required:
@@ -221,7 +228,7 @@ def _load(name: str, folder: Path | None = None) -> ModuleType:
     if home not in sys.path:
         sys.path.insert(0, home)
     absent = f"there is no module {name!r} in this folder or installed"
-    if name.startswith("."):
+    if name.startswith(".") or not name.isprintable():
         raise ValueError(absent)
     try:
         return importlib.import_module(name)

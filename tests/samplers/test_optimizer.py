@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from csgmcmc import SGHMC, SGLD, SGNHT, Cyclical, Sampler
+from csgmcmc.arguments import shown
 from csgmcmc.samplers.noise import Noise
 from tests.samplers.registry import REGISTRY, SAMPLERS, every_sampler
 from tests.support import REQUIRED, make, same_bits, small_model, train
@@ -410,7 +411,7 @@ BAD = [
 def test_bad_options_are_named_with_their_value(sampler, option, value):
     with pytest.raises(ValueError, match=f"^{option} must .*got") as error:
         make(sampler, [torch.zeros(1)], **{"seed": None, option: value})
-    assert repr(value) in str(error.value)
+    assert shown(value) in str(error.value)
 
 
 @every_sampler

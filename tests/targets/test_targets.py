@@ -117,7 +117,7 @@ def test_logistic_regression_follows_the_contract():
             lambda: GaussianTarget(torch.zeros(2), torch.tensor([[1.0, 0.5], [0.0, 1.0]])),
             "symmetric",
         ),
-        (lambda: Mixture(torch.zeros(2), 1.0), r"means must have shape"),
+        (lambda: Mixture(torch.zeros(2), 1.0), r"means must have 2 dimensions"),
         (lambda: Mixture(torch.zeros(2, 1), 0.0), "variance must be above 0, got 0"),
         (lambda: Mixture(torch.zeros(2, 1), 1.0, torch.tensor([1.0, -1.0])), "weights"),
         (lambda: LogisticRegression(torch.zeros(3, 2), torch.zeros(2)), r"\(3, 2\) and \(2,\)"),

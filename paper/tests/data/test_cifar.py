@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import sys
 import tarfile
 import urllib.request
 from pathlib import Path
@@ -191,3 +192,39 @@ def test_the_real_archives(name):
     assert (len(data.train), len(data.test)) == (20_000, 5_000)
     assert len(data.train.labels.unique()) == len(data.test.labels.unique()) == data.classes
     assert 110 < data.train.pixels.float().mean() < 130
+
+
+def test_sizes_have_limits(tmp_path, monkeypatch):
+    path = write_cifar(tmp_path, "cifar10")
+    monkeypatch.setattr(sys.modules["paper.data.cifar"], "MOST_MEMBERS", 2)
+    with pytest.raises(ValueError, match="more than 2 files"):
+        cifar("cifar10", tmp_path)
+    monkeypatch.setattr(sys.modules["paper.data.cifar"], "MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match="not a file of CIFAR"):
+        cifar("cifar10", tmp_path)
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    with pytest.raises(ValueError, match="not a file of CIFAR"):
+        cifar("cifar10", tmp_path / "unpacked")
+
+
+def test_a_large_file_that_nobody_asked_for_is_not_read(tmp_path):
+    """A few kilobytes of an archive may unpack to gigabytes."""
+    path = tmp_path / LAYOUTS["cifar10"].archive
+    with tarfile.open(path, "w") as archive:
+        entry = tarfile.TarInfo("other")
+        entry.size = 2**40
+        archive.fileobj.write(entry.tobuf())  # pyright: ignore[reportOptionalMemberAccess]
+    with pytest.raises(ValueError, match="holds 1099511627776 bytes"):
+        cifar("cifar10", tmp_path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
+def test_a_link_in_an_archive_is_refused(tmp_path, kind):
+    layout = LAYOUTS["cifar10"]
+    with tarfile.open(tmp_path / layout.archive, "w:gz") as archive:
+        entry = tarfile.TarInfo(f"{layout.folder}/{layout.test}")
+        entry.type, entry.linkname = kind, "elsewhere"
+        archive.addfile(entry)
+    with pytest.raises(ValueError, match="test_batch must be a file"):
+        cifar("cifar10", tmp_path)

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -185,3 +186,16 @@ def test_the_real_files():
     assert data.train.tensors[0].mean().item() == pytest.approx(0.1307, abs=1e-4)
     assert letters.shape == (10_000, 1, 28, 28)
     assert set(MD5) == {*TRAIN, *TEST}
+
+
+def test_sizes_have_limits(tmp_path, monkeypatch):
+    path = tmp_path / "images.gz"
+    monkeypatch.setattr(sys.modules["paper.data.mnist"], "MOST_BYTES", 1000)
+    path.write_bytes(gzip.compress(bytes(2000)))
+    with pytest.raises(ValueError, match="more than 1000 bytes"):
+        read_idx(path)
+    # Dimensions whose product overflows 64 bits to the number of bytes that there are.
+    header = b"\x00\x00\x08\x04" + np.array([2**16] * 4, ">u4").tobytes()
+    path.write_bytes(gzip.compress(header))
+    with pytest.raises(ValueError, match="get it again"):
+        read_idx(path)

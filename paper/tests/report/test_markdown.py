@@ -1,6 +1,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
+from paper.report import html as html_page
 from paper.report import markdown
 from paper.report.chapter import Chapter
 from paper.tests.report.support import NASTY, make_chapter, make_results
@@ -74,3 +75,29 @@ def test_an_unfinished_run_is_said_to_be_so():
     text = markdown.render([Chapter(make_results(finished=False), None)], {})
     assert "This run is unfinished: 0 jobs are done." in text
     assert "| unfinished |" in text
+
+
+FENCES = "run\n```\n# Heading\n````\n<b>x</b>"
+
+
+def test_a_command_cannot_end_its_block_of_code():
+    chapter = Chapter(make_results(command=FENCES, finished=False), None)
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(markdown.render([chapter], {}))
+    assert [token.content for token in tokens if token.type == "fence"] == [f"{FENCES}\n"]
+    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2", "h3"]
+
+
+@pytest.mark.parametrize("name", [NASTY, 'x"></a><script>', "a](http://b) [c", "a\n\n# b"])
+def test_the_name_of_an_unfinished_experiment_is_only_a_name(name):
+    chapter = Chapter(make_results(experiment=name, finished=False), None)
+    text = markdown.render([chapter], {})
+    tokens = MarkdownIt("gfm-like", {"linkify": False, "html": True}).parse(text)
+    inside = [child for token in tokens for child in token.children or ()]
+    html = [token.content for token in [*tokens, *inside] if token.type.startswith("html")]
+    place = markdown.anchor(name)
+    assert html == [f'<a id="{place}">', "</a>"]
+    assert [child.attrs["href"] for child in inside if child.type == "link_open"] == [
+        inside[0].attrs["href"] if inside[0].type == "link_open" else f"#{place}"
+    ]
+    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2", "h3"]
+    html_page.render(text, {})

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from csgmcmc.arguments import check_function, check_items
 from csgmcmc.schedules import Tick
 
 if TYPE_CHECKING:
@@ -48,3 +49,11 @@ class StepInfo:
 
 
 Callback = Callable[[StepInfo], object]
+
+
+def as_callbacks(callbacks: Any) -> list[Callback]:
+    """A list of functions, from one or several of them, or a `ValueError`."""
+    if callable(callbacks):
+        return [callbacks]
+    found = check_items("callbacks", callbacks, "a function or a list of functions")
+    return [check_function("each of callbacks", each) for each in found]

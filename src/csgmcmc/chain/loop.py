@@ -8,19 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count, check_number
+from csgmcmc.arguments import check_count, check_flag, check_function, check_number
 from csgmcmc.batches import Loss, batch_loss, is_pair
 from csgmcmc.chain.backward import backward
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.clipping import clip_gradients
-from csgmcmc.chain.events import Callback, StepInfo
+from csgmcmc.chain.events import Callback, StepInfo, as_callbacks
 from csgmcmc.chain.progress import Display
 from csgmcmc.chain.scalars import ScalarLog
 from csgmcmc.checks import Watch
 from csgmcmc.checks.num_data import terms_in_mean, warn_of_num_data
-from csgmcmc.distributed import ProcessLayout, share_gradients
+from csgmcmc.devices import check_autocast, check_device
+from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
-from csgmcmc.loaders import describe_loader, to_device
+from csgmcmc.files import check_path
+from csgmcmc.loaders import check_data, describe_loader, to_device
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule
 from csgmcmc.stacked import Stack
@@ -94,10 +96,13 @@ class Chain:
     ) -> None:
         if (loss is None) != (data is None):
             raise ValueError("loss and data go together: give both, or neither for a density")
+        if loss is not None:
+            check_function("loss", loss)
+            check_data(data)
         clip = None if clip is None else check_number("clip", clip, above=0)
-        self.model, self.loss, self.data = model, loss, data
-        self.accumulate = check_count("accumulate", accumulate, at_least=1)
-        layout = ProcessLayout() if layout is None else layout
+        accumulate = check_count("accumulate", accumulate, at_least=1)
+        self.model, self.loss, self.data, self.accumulate = model, loss, data, accumulate
+        layout = as_layout(layout)
         self.stepper = Stepper(
             model,
             sampler,
@@ -117,19 +122,20 @@ class Chain:
             close_at_end=False,
         )
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
-        self.stepper.batches_per_step = self.accumulate * layout.replicas / dealt
-        self.clip, self.progress = clip, progress and layout.writes
-        self._device = None if device is None else torch.device(device)
-        self._autocast = autocast
+        self.stepper.batches_per_step = accumulate * layout.replicas / dealt
+        self.clip, self.progress = clip, check_flag("progress", progress) and layout.writes
+        self._device, self._autocast = check_device(device), check_autocast(autocast)
         self._batches = None if data is None else self.stepper.attach(data)
-        self._evaluate = torch.compile(self._losses) if compile else self._losses
-        self._callbacks = [callbacks] if callable(callbacks) else list(callbacks)
+        compiles = check_flag("compile", compile)
+        self._evaluate = torch.compile(self._losses) if compiles else self._losses
+        self._callbacks = as_callbacks(callbacks)
         every = max(1, schedule.steps // 100) if checkpoint_every is None else checkpoint_every
         self._checkpoint_every = check_count("checkpoint_every", every, at_least=1)
         # Then a resumed run repeats no draw, even where arithmetic does not repeat bit for bit.
         self._draws_are_rare = 100 * schedule.total_draws <= schedule.steps
         folder = self.draws.path if isinstance(self.draws, DrawStore) else None
-        self._folder = folder if checkpoint_dir is None else Path(checkpoint_dir)
+        given = None if checkpoint_dir is None else check_path("checkpoint_dir", checkpoint_dir)
+        self._folder = folder if given is None else given
         self._checkpoints = None
         if self._folder is not None:
             replica = f"-{layout.replica_id}" if layout.replica_id else ""
@@ -139,7 +145,7 @@ class Chain:
         self._modes: list[tuple[nn.Module, bool]] = []
         self._forward = share_gradients(model, layout)
         # A density has no minibatches, and may begin at its mode.
-        self._watches = watch and data is not None
+        self._watches = check_flag("watch", watch) and data is not None
         self._watch: Watch | None = None
         self._num_data_checked = not (self._watches and layout.writes)
 
@@ -262,10 +268,16 @@ class Chain:
                 self._check_num_data(batch)
             with self._unshared() if index + 1 < self.accumulate else nullcontext():
                 losses = self._evaluate(batch)
-                if losses.shape != self._loss_shape:
+                if not isinstance(losses, Tensor) or losses.shape != self._loss_shape:
+                    found = getattr(losses, "shape", None)
+                    what = (
+                        type(losses).__name__
+                        if found is None
+                        else f"tensor of shape {tuple(found)}"
+                    )
                     raise ValueError(
                         "loss must be one number for each chain, the mean over the batch; got a "
-                        f"tensor of shape {tuple(losses.shape)}"
+                        f"{what}"
                     )
                 if self.accumulate > 1:
                     losses = losses / self.accumulate

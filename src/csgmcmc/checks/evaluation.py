@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from csgmcmc.arguments import shown
 from csgmcmc.batches import Loss
 from csgmcmc.checks.likelihood import Nll
 from csgmcmc.checks.run import StepperLike
@@ -80,5 +81,5 @@ class TrainingRun:
         if not isinstance(self.stepper, StepperLike):
             raise ValueError(
                 "stepper must be a Stepper, or have its model, sampler, schedule, chain_id and "
-                f"batches_per_step; got {self.stepper!r}"
+                f"batches_per_step; got {shown(self.stepper)}"
             )

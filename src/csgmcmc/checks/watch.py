@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from csgmcmc.arguments import check_kind
 from csgmcmc.checks import noise
 from csgmcmc.checks.run import StepperLike, level_of_caller
 from csgmcmc.errors import SamplingWarning
@@ -52,6 +53,7 @@ class Watch:
     def __init__(
         self, stepper: StepperLike, *, clip: float | None = None, warns: bool = True
     ) -> None:
+        check_kind("stepper", stepper, StepperLike, "a csgmcmc.Stepper")
         self._stepper, self._warns = stepper, warns
         self._loss = _LossWatch(stepper)
         self._watches: list[_LossWatch | _NoiseWatch] = [self._loss]

@@ -31,7 +31,7 @@ def inspect(
                 raise fail(f"{store} is not a draw store: it has no store.json")
         with warnings.catch_warnings(action="ignore", category=StoreWarning):
             draws = DrawStore(store)  # its problems are printed below
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         raise fail(str(error)) from error
     damages = None if quick else draws.verify()
     Console().print(store_report.overview(draws, damages), highlight=False, soft_wrap=True)

@@ -21,7 +21,7 @@ Script = Annotated[
 
 def fail(message: str) -> typer.Exit:
     """Print an error in one line; the exception to raise has exit code 2."""
-    typer.secho(f"csgmcmc: {message}", err=True, fg="red")
+    typer.secho(f"csgmcmc: {' '.join(message.splitlines())}", err=True, fg="red")
     return typer.Exit(2)
 
 

@@ -19,8 +19,8 @@ from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError, St
 from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
-from csgmcmc.recipe import Recipe, read_values
-from csgmcmc.report.run import NAME, Record, overview, read_record
+from csgmcmc.recipe import SEEDS, Recipe, read_values
+from csgmcmc.report.run import NAME, Record, check_complete, overview, read_record
 from csgmcmc.task import MakeTask, Task, load_function, make_task
 
 RECIPE = "recipe.json"
@@ -65,14 +65,11 @@ def run(
         "seed": seed,
     }
     given = {name: value for name, value in values.items() if value is not None}
-    if config is not None and not config.is_file():
-        raise fail(f"there is no file {config}, which --config names")
     name = _name_of(script)
     out = Path("runs") / name.partition(":")[0] if out is None else out
-    if out.is_file():
-        raise fail(f"{out}, which --out names, is a file: give a folder")
     is_main = os.environ.get("RANK", "0") == "0"  # the one process of torchrun that prints
     try:
+        _check_paths(config, out)
         make = load_function(script)
         task, recipe = _settle(make, config, given)
         record = _record_of(name, out)
@@ -82,6 +79,7 @@ def run(
             _keep_recipe(recipe, out, resume=resume)
         if record["chains"] >= total and not report:
             if is_main:
+                check_complete(record, out)
                 typer.echo(f"{out} is finished already; another --out starts a new run", err=True)
         else:
             with warnings_in_one_line(), _timed(record, out, writes=is_main):
@@ -103,9 +101,23 @@ def run(
         if not is_own(error):
             raise  # an error of the script: the traceback says where
         raise fail(str(error)) from error
+    except OSError as error:
+        if not str(error.filename).startswith(str(out)):
+            raise  # not about the folder of the run: an error of the script
+        raise fail(str(error)) from error
     if is_main:
         Console().print(overview(record, out), soft_wrap=True)
         typer.echo(f"csgmcmc inspect {out} shows the draws, csgmcmc report {out} these scores")
+
+
+def _check_paths(config: Path | None, out: Path) -> None:
+    try:
+        if config is not None and not config.is_file():
+            raise ValueError(f"there is no file {config}, which --config names")
+        if out.is_file():
+            raise ValueError(f"{out}, which --out names, is a file: give a folder")
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise ValueError(str(error)) from error
 
 
 def _name_of(script: str) -> str:
@@ -119,7 +131,8 @@ def _settle(make: MakeTask, config: Path | None, given: dict[str, Any]) -> tuple
     """The task and its recipe: options override the file, which overrides the script's own."""
     values = {**(read_values(config) if config else {}), **given}
     seed = values.get("seed", Recipe.seed)
-    task = make_task(make, seed if isinstance(seed, int) else 0)
+    # The recipe refuses any other, and says where it is from.
+    task = make_task(make, seed if isinstance(seed, int) and 0 <= seed < SEEDS else 0)
     recipe = Recipe.load(config, task.recipe) if config else task.recipe
     recipe = recipe.replace(**given)
     if seed_of(recipe) != seed:  # the script sets it

@@ -30,7 +30,7 @@ class Sampled(NamedTuple):
 def count_chains(chains: int | None) -> int:
     """Number of chains of a run: by default one per process of torchrun."""
     world = _variable("WORLD_SIZE", 1)
-    total = world if chains is None else check_count("chains", chains, at_least=1)
+    total = world if chains is None else check_count("chains", chains, at_least=1, below=2**32)
     if total > world and total % world:
         raise ValueError(
             f"chains={total} cannot be divided among {world} processes: give a multiple of {world}"
@@ -121,4 +121,7 @@ def divided(data: Any, here: ProcessLayout, seed: int) -> Any:
 
 def _variable(name: str, default: int) -> int:
     """An environment variable that torchrun sets."""
-    return int(os.environ.get(name, default))
+    value = os.environ.get(name, str(default))
+    if not value.isdecimal():
+        raise ValueError(f"{name} must be a whole number, as torchrun sets it, got {value!r}")
+    return int(value)

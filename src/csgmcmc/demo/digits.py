@@ -67,8 +67,8 @@ class DigitsDemo:
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps, at_least=1)
-        check_count("seed", self.first_seed, at_least=0)
-        check_count("seeds", self.seeds, at_least=1)
+        check_count("seed", self.first_seed, at_least=0, below=2**32)
+        check_count("seeds", self.seeds, at_least=1, below=10_000)
         for method in METHODS:
             self.schedule(method)  # raises if there are too few steps
 

@@ -54,9 +54,9 @@ class MixtureDemo:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_count("steps", self.steps, at_least=1)
-        check_count("chains", self.chains, at_least=1)
-        check_count("seed", self.seed, at_least=0)
+        check_count("steps", self.steps, at_least=1, below=10**9)
+        check_count("chains", self.chains, at_least=1, below=10_000)
+        check_count("seed", self.seed, at_least=0, below=2**32)
         _ = self.methods  # raises if there are too few steps
 
     @property

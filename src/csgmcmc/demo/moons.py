@@ -52,7 +52,7 @@ class MoonsDemo:
 
     def __post_init__(self) -> None:
         check_count("steps", self.steps, at_least=1)
-        check_count("seed", self.seed, at_least=0)
+        check_count("seed", self.seed, at_least=0, below=2**32)
         _ = self.schedules  # raises if there are too few steps
 
     @property

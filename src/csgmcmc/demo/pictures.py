@@ -32,4 +32,4 @@ def save_picture(figure: "Figure", path: Path, console: Console) -> None:
     """Write the picture, and print where it is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=DOTS_PER_INCH)
-    console.print(f"picture: {path}")
+    console.print(f"picture: {path}", markup=False)

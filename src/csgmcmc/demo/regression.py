@@ -65,7 +65,7 @@ class RegressionDemo:
         check_count("steps", self.steps, at_least=1)
         check_count("hmc_chains", self.hmc_chains, at_least=1)
         check_count("hmc_paths", self.hmc_paths, at_least=1)
-        check_count("seed", self.seed, at_least=0)
+        check_count("seed", self.seed, at_least=0, below=2**32)
         self.schedule(temperature=1.0)  # raises if there are too few steps
 
     def schedule(self, temperature: float) -> Cyclical:

@@ -136,7 +136,7 @@ def _target(
     check_number("num_data", num_data, above=0)
     check_number("momentum", momentum, at_least=0, below=1)
     check_number("temperature", temperature, at_least=0)
-    check_number("squared_gradient", squared_gradient, at_least=0)
+    check_number("squared_gradient", squared_gradient, at_least=0, largest=np.inf)
     return temperature + lr * num_data * squared_gradient / (2 * (1 + momentum))
 
 

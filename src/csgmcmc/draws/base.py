@@ -8,7 +8,7 @@ from typing import Any, get_args, overload
 
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count
+from csgmcmc.arguments import check_choice, check_count, check_kind
 from csgmcmc.draws.ordered import ByChainAndStep, Key
 from csgmcmc.schedules import Stage
 from csgmcmc.shards import whole_tensor
@@ -136,13 +136,23 @@ class Draws(ABC, Sequence[Draw]):
         return [self._draw(key) for key in keys] if isinstance(keys, list) else self._draw(keys)
 
 
-def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
-    """Parameters and buffers by name, detached; anything else in the state raises."""
-    state = model.state_dict() if isinstance(model, nn.Module) else model
+def check_state(state: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` if a model has more of a state than tensors by name."""
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise ValueError(
                 f"a draw holds tensors, but {name!r} of the model's state_dict is a "
-                f"{type(value).__name__}"
+                f"{type(value).__name__}: keep it in buffers, or out of the model"
             )
+        if name.rpartition(".")[2] == "_extra_state":
+            raise ValueError(
+                f"model has {name!r}, which get_extra_state makes and draws cannot set: keep it "
+                "in buffers"
+            )
+
+
+def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
+    """Parameters and buffers by name, detached; anything else in the state raises."""
+    state = model.state_dict() if isinstance(model, nn.Module) else model
+    check_state(check_kind("model", state, Mapping, "a torch.nn.Module or its state_dict"))
     return {name: whole_tensor(value.detach()) for name, value in state.items()}

@@ -26,7 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import plain_value
+from csgmcmc.arguments import check_items, check_kind, plain_value
+from csgmcmc.devices import check_dtype
 from csgmcmc.draws import folder as contents
 from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.lock import Lock, is_locked
@@ -38,6 +39,7 @@ from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
 from csgmcmc.files import (
     FileIdentity,
     atomic_write,
+    check_path,
     file_size,
     file_sizes,
     flush,
@@ -69,9 +71,15 @@ class DrawStore(Draws):
         dtype: torch.dtype | None = None,
         provenance: dict[str, Any] | None = None,
     ) -> None:
-        if dtype is not None and not dtype.is_floating_point:
-            raise ValueError(f"dtype must be a floating point dtype, got {dtype}")
-        self.path, self.provenance = Path(path), _checked_provenance(provenance or {})
+        if dtype is not None:
+            check_dtype("dtype", dtype)
+        if only is not None and not callable(only):
+            words = "names of tensors, or a function of a name"
+            for name in (only := check_items("only", only, words)):
+                check_kind("only", name, str, words)
+        self.path, self.provenance = check_path("path", path), _checked_provenance(provenance)
+        if self.path.is_file():
+            raise ValueError(f"path must be a folder, got the file {self.path}")
         self._only, self._dtype = only, dtype
         self._base = SharedTensors(self.path / "base.safetensors")
         self._kept: ByChainAndStep[dict[str, Any]] = ByChainAndStep()
@@ -378,12 +386,13 @@ class DrawStore(Draws):
             self._log_likelihoods[key] = value
 
 
-def _checked_provenance(provenance: dict[str, Any]) -> dict[str, Any]:
-    """The same as plain values, as they are read again."""
+def _checked_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:
+    """The same as plain values, as they are read again; a `ValueError` if JSON cannot hold them."""
+    found = check_kind("provenance", provenance or {}, dict, "a dictionary")
     try:
-        return json.loads(json.dumps(plain_value(provenance)))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"provenance must be plain values: {error}") from error
+        return json.loads(json.dumps(plain_value(found)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"provenance must be plain values, that JSON can hold: {error}") from error
 
 
 def _named(dtype: torch.dtype | None) -> str | None:

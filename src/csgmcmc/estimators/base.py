@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count, check_number
+from csgmcmc.arguments import check_count, check_flag, check_number, shown
 from csgmcmc.chain import Chain, StepInfo
 from csgmcmc.checks import Check
 from csgmcmc.draws import Draw, MemoryDraws
@@ -30,6 +30,7 @@ from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Schedule
 from csgmcmc.tuning import suggest_lr
 
+MOST_CHAINS = 10_000
 MIN_EPOCHS = 20  # of a fit, by default
 MIN_ROWS_TO_WEIGH = 20  # with fewer rows nothing is held out, and all cycles have equal weights
 RETRY_SHARE = 0.3  # of the step size, after an attempt that diverged
@@ -163,11 +164,12 @@ class BayesianMLP(BaseEstimator):
     ) -> Self:
         """Sample the weights of networks with `outputs` outputs; folds have equal `labels`."""
         check_count("batch_size", self.batch_size, at_least=1)
-        chains = check_count("chains", self.chains, at_least=1)
+        chains = check_count("chains", self.chains, at_least=1, below=MOST_CHAINS)
         if self.lr is not None:
             self.lr_ = check_number("lr", self.lr, above=0)
         ladder = Ladder.of(self.prior_scale, self.temperature, self.cycles)
-        random = check_random_state(self.random_state)
+        check_flag("verbose", self.verbose)
+        random = _random(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
         self.scaler_ = StandardScaler().fit(X, sample_weight=sample_weight)
         features = torch.from_numpy(self.scaler_.transform(X)).float()
@@ -382,3 +384,13 @@ class BayesianMLP(BaseEstimator):
         """The posterior predictive for rows, in standardised units."""
         batches = self._features(X).split(PREDICTION_BATCH_SIZE)
         return self.posterior_.predict_loader(batches, members=members)
+
+
+def _random(random_state: Any) -> np.random.RandomState:
+    try:
+        return check_random_state(random_state)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(
+            "random_state must be None, a whole number from 0 to 2**32 - 1 or a "
+            f"numpy.random.RandomState, got {shown(random_state)}"
+        ) from error

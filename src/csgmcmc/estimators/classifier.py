@@ -13,6 +13,7 @@ from sklearn.utils.validation import column_or_1d
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from csgmcmc.arguments import check_number, shown
 from csgmcmc.estimators.base import BayesianMLP
 from csgmcmc.estimators.network import Module
 from csgmcmc.posterior import ClassPredictive
@@ -130,7 +131,9 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
             raise ValueError(
                 f"y has only one class, {self.classes_[0]}: give rows of at least two classes"
             )
-        weights = weights * compute_sample_weight(self.class_weight, labels)
+        weights = weights * compute_sample_weight(_checked(self.class_weight), labels)
+        if not weights.any():
+            raise ValueError(f"class_weight must not be 0 for all, got {shown(self.class_weight)}")
         targets = torch.from_numpy(numbers)
         return self._fit(rows, targets, numbers, len(self.classes_), weights)
 
@@ -158,3 +161,18 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         """The most probable class of each row."""
         likeliest = self.predict_proba(X).argmax(1)  # first: it checks that this is fitted
         return self.classes_[likeliest]
+
+
+def _checked(class_weight: Any) -> Any:
+    """Weights by class as plain numbers, or a `ValueError`."""
+    if isinstance(class_weight, Mapping):
+        return {
+            name: check_number(f"class_weight of {shown(name)}", weight, at_least=0)
+            for name, weight in class_weight.items()
+        }
+    if class_weight is None or (isinstance(class_weight, str) and class_weight == "balanced"):
+        return class_weight
+    raise ValueError(
+        "class_weight must be None, 'balanced' or a dictionary of weights by class, got "
+        f"{shown(class_weight)}"
+    )

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count
+from csgmcmc.arguments import check_choice, check_count, plain_value, shown
 from csgmcmc.perceptrons import evaluate_perceptron
 from csgmcmc.stacked import Stack
+
+MOST_UNITS = 2**20  # of a layer
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -32,8 +34,11 @@ def perceptron(
 ) -> nn.Sequential:
     """Linear layers with activations between them, initialised from `generator` alone."""
     make_activation = ACTIVATIONS[check_choice("activation", activation, tuple(ACTIVATIONS))]
+    hidden = plain_value(hidden)  # an array of no dimensions is a number
     sizes = list(hidden) if isinstance(hidden, Iterable) else [hidden]
-    widths = [check_count("hidden_layer_sizes", size, at_least=1) for size in sizes]
+    widths = [
+        check_count("hidden_layer_sizes", size, at_least=1, below=MOST_UNITS) for size in sizes
+    ]
     layers: list[nn.Module] = []
     for inputs, width in pairwise((features, *widths, outputs)):
         if layers:
@@ -55,7 +60,7 @@ def own_module(module: Module, features: Tensor, outputs: int) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise ValueError(
             "module must be a torch.nn.Module, or a function that makes one for "
-            f"{width} features and {outputs} outputs, got {made!r}"
+            f"{width} features and {outputs} outputs, got {shown(made)}"
         )
     device = next((param.device for param in made.parameters()), None)
     try:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from csgmcmc.arguments import check_kind
 from csgmcmc.checks.num_data import warn_of_num_data
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
@@ -65,6 +66,7 @@ class AcceleratedRun:
         schedule: Schedule,
         draws: Draws,
     ) -> None:
+        check_kind("accelerator", accelerator, Accelerator, "an accelerate.Accelerator")
         checks.check_whole(accelerator.distributed_type)
         if not isinstance(sampler, AcceleratedOptimizer):
             raise ValueError(

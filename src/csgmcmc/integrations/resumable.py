@@ -5,7 +5,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from csgmcmc.loaders import describe_loader
+from csgmcmc.loaders import check_data, describe_loader
 from csgmcmc.randomness import Generator, random_state, restore_random_state
 from csgmcmc.stepper.fingerprint import check_same
 from csgmcmc.stepper.resumable_batches import ResumableBatches
@@ -29,6 +29,7 @@ class ResumableLoader:
     """
 
     def __init__(self, loader: Iterable[Any], generators: Sequence[Generator] = ()) -> None:
+        check_data(loader)
         self.loader = loader
         if describe_loader(loader)["batches"] is None:
             raise ValueError(

@@ -134,4 +134,4 @@ class SamplingCallback(TrainerCallback):
 
 
 def _say(sentence: str) -> None:
-    Console(stderr=True).print(sentence, highlight=False, soft_wrap=True)
+    Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from csgmcmc.arguments import check_choice, check_number
+from csgmcmc.arguments import check_choice, check_count, check_number, shown
+from csgmcmc.devices import has_numbers
 from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage
 
 
@@ -40,7 +41,10 @@ class Categorical(Likelihood):
     """
 
     def __init__(self, dim: int = 1, ignore_index: int = -100) -> None:
-        self.dim, self.ignore_index = dim, ignore_index
+        self.dim = check_count("dim", dim, at_least=-64, below=64)  # as many as a tensor may have
+        self.ignore_index = check_count(
+            "ignore_index", ignore_index, at_least=-(2**63), below=2**63
+        )
 
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         log_probs, _ = self._log_probs(outputs)
@@ -112,8 +116,10 @@ class Gaussian(Likelihood):
     def __init__(self, variance: float | Tensor | None = None) -> None:
         if variance is not None and not isinstance(variance, Tensor):
             variance = check_number("variance", variance, above=0)
-        elif variance is not None and not (variance > 0).all():
-            raise ValueError(f"variance must be above 0, got {variance}")
+        elif variance is not None:
+            real = variance.is_floating_point() and has_numbers(variance)
+            if not real or not (variance.isfinite() & (variance > 0)).all():
+                raise ValueError(f"variance must be above 0 and finite, got {shown(variance)}")
         self.variance = variance
 
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
@@ -136,7 +142,7 @@ class Gaussian(Likelihood):
             if len(outputs) != 2 or self.variance is not None:
                 raise ValueError(
                     "outputs must be means with variance= given, or pairs of mean and variance "
-                    f"without; got {len(outputs)} outputs and variance={self.variance!r}"
+                    f"without; got {len(outputs)} outputs and variance={shown(self.variance)}"
                 )
             mean, variance = map(at_least_float32, outputs)
             return mean, _for_each(variance, mean)

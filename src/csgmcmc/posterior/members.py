@@ -19,6 +19,7 @@ from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
 from csgmcmc.draws import Draw
+from csgmcmc.draws.base import check_state
 from csgmcmc.loaders import to_device
 from csgmcmc.perceptrons import accepts, evaluate_perceptron, is_perceptron
 from csgmcmc.posterior.batches import bytes_of
@@ -59,6 +60,7 @@ class Members:
         if device is not None:
             self.architecture.to(device)
         self._places: dict[str, Tensor] = self.architecture.state_dict(keep_vars=True)
+        check_state(self._places)
         if not self._places:
             raise ValueError("model has no parameters: there is nothing that a draw could set")
         self._buffers: dict[str, tuple[nn.Module, str]] = {}

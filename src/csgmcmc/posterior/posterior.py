@@ -14,8 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice
+from csgmcmc.arguments import (
+    check_choice,
+    check_flag,
+    check_function,
+    check_items,
+    check_kind,
+    shown,
+)
 from csgmcmc.batches import Loss
+from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.draws import Draw, Draws, DrawStore
 from csgmcmc.posterior.batches import bar_over, groups, targets_of
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
@@ -63,9 +71,19 @@ class Posterior:
         vectorize: bool | None = None,
         progress: bool = True,
     ) -> None:
+        check_kind("model", model, nn.Module, "a torch.nn.Module")
+        if not isinstance(draws, Draws):
+            draws = check_items("draws", draws, "a DrawStore, MemoryDraws or a list of draws")
+            for draw in draws:
+                check_kind("each of draws", draw, Draw, "a draw")
         if not len(draws):
             raise ValueError("draws is empty: a posterior needs at least one draw")
-        self.model, self.forward, self.progress = model, forward, progress
+        check_function("forward", forward)
+        if not any(vectorize is choice for choice in (None, True, False)):
+            raise ValueError(f"vectorize must be None, True or False, got {shown(vectorize)}")
+        device, autocast = check_device(device), check_autocast(autocast)
+        self.model, self.forward = model, forward
+        self.progress = check_flag("progress", progress)
         self.likelihood = as_likelihood(likelihood)
         self._source = draws
         options = {"device": device, "autocast": autocast, "forward": forward}
@@ -226,11 +244,16 @@ class Posterior:
         if isinstance(weights, str):
             if weights != "uniform":
                 raise ValueError(
-                    f"weights must be 'uniform' or numbers, got {weights!r}: for other methods, "
-                    "see Posterior.weigh"
+                    f"weights must be 'uniform' or numbers, got {shown(weights)}: for other "
+                    "methods, see Posterior.weigh"
                 )
             weights = np.ones(len(self.draws))
-        values = np.asarray(weights, dtype=float)
+        try:
+            values = np.asarray(weights, dtype=float)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"weights must be 'uniform' or a number for each draw, got {shown(weights)}"
+            ) from error
         if values.shape != (len(self.draws),):
             raise ValueError(
                 f"weights must be one number for each of {len(self.draws)} draws, got shape "

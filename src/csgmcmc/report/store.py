@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from csgmcmc.draws import DrawStore
+from csgmcmc.report import as_text
 
 
 def overview(store: DrawStore, damages: Sequence[str] | None) -> RenderableType:
@@ -14,7 +15,7 @@ def overview(store: DrawStore, damages: Sequence[str] | None) -> RenderableType:
 
     `damages` are those of `DrawStore.verify`; None if the draws were not read.
     """
-    table = Table("chain", "draws", "cycles", "draws per cycle", "steps", title=str(store.path))
+    table = Table("chain", "draws", "cycles", "draws per cycle", "steps", title=as_text(store.path))
     for chain_id in store.chain_ids:
         draws = store.of_chain(chain_id)
         cycles = Counter(draw.cycle for draw in draws)
@@ -35,7 +36,7 @@ def overview(store: DrawStore, damages: Sequence[str] | None) -> RenderableType:
     if damages is None:
         integrity = ["integrity: sizes of files only, the draws were not read"]
     integrity = [*problems, *integrity]
-    return Group(table, "\n".join([total, *_provenance(store), *integrity]))
+    return Group(table, as_text("\n".join([total, *_provenance(store), *integrity])))
 
 
 def _provenance(store: DrawStore) -> list[str]:
@@ -44,6 +45,7 @@ def _provenance(store: DrawStore) -> list[str]:
         versions = ", ".join(f"{name} {number}" for name, number in header["versions"].items())
         lines.append(f"chain {chain_id} was written with {versions}")
         for name, value in header["provenance"].items():
-            shown = f"{len(value)} tensors" if name == "model" else str(value)
+            tensors = name == "model" and isinstance(value, dict)
+            shown = f"{len(value)} tensors" if tensors else str(value)
             lines.append(f"  {name}: {shown}")
     return lines

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from csgmcmc.arguments import check_number, plain_value
+from csgmcmc.arguments import check_number, plain_value, shown
 from csgmcmc.samplers.fused import (
     FusedTerms,
     fused_update,
@@ -29,9 +29,10 @@ from csgmcmc.samplers.fused import (
     shapes_agree,
     why_not_fused,
 )
+from csgmcmc.samplers.inputs import check_real, checked_group, checked_params, plain_options
 from csgmcmc.samplers.noise import Noise
 from csgmcmc.samplers.prior import Prior, check_prior, prior_gradient
-from csgmcmc.shards import local_shard
+from csgmcmc.shards import check_not_flattened, local_shard
 
 SCHEDULED = ("lr", "temperature", "weight_decay")
 """Options that a schedule may scale; a group records the initial value of each."""
@@ -86,8 +87,10 @@ class Sampler(torch.optim.Optimizer, ABC):
     ) -> None:
         defaults = {"lr": lr, "num_data": num_data, "temperature": temperature}
         priors = {"weight_decay": weight_decay, "prior": prior}
-        super().__init__(params, {**defaults, **priors, **(options or {})})
-        self.noise = Noise(seed, chain_id)
+        noise = Noise(seed, chain_id)
+        options = plain_options({**defaults, **priors, **(options or {})})
+        super().__init__(checked_params(params), options)
+        self.noise = noise
 
     @abstractmethod
     def update(
@@ -153,8 +156,8 @@ class Sampler(torch.optim.Optimizer, ABC):
                 f"fused must be left out, got {options['fused']!r}: {type(self).__name__} has no "
                 "fused update"
             )
-        if options.get("fused") not in (None, True, False):
-            raise ValueError(f"fused must be None, True or False, got {options['fused']!r}")
+        if not any(options.get("fused") is choice for choice in (None, True, False)):
+            raise ValueError(f"fused must be None, True or False, got {shown(options['fused'])}")
         check_prior(options["prior"])
         if options["prior"] is not None and options["weight_decay"] != 0:
             raise ValueError(
@@ -164,12 +167,19 @@ class Sampler(torch.optim.Optimizer, ABC):
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group of parameters, with options of its own where it has them."""
+        param_group = plain_options(checked_group(param_group))
         self.check_options({**self.defaults, **param_group})
-        super().add_param_group(param_group)
+        try:
+            super().add_param_group(param_group)
+        except TypeError as error:
+            raise ValueError(f"params must be parameters of a model: {error}") from error
         group = self.param_groups[-1]
-        if any(param.is_complex() for param in group["params"]):
+        try:
+            check_not_flattened(group["params"])
+            check_real(group["params"])
+        except ValueError:
             self.param_groups.pop()
-            raise ValueError("params must be real: sample a complex one as its view_as_real")
+            raise
         reason = why_not_fused(map(local_shard, group["params"])) if group.get("fused") else None
         if reason is not None:
             self.param_groups.pop()
@@ -210,7 +220,9 @@ class Sampler(torch.optim.Optimizer, ABC):
         group, ids, params, values, gradients = move
         states, decay = States(self.state, params), group["weight_decay"]
         fused = group.get("fused", False)
-        if fused is not False and _has_fused_update(type(self)):
+        # torch.compile fuses by itself; the kernels, which it cannot trace, only make the noise.
+        compiling = torch.compiler.is_compiling()
+        if fused is not False and not compiling and _has_fused_update(type(self)):
             terms = self.fused_terms(group, states)
             tensors = [*values, *gradients, *terms.velocities]
             agree = shapes_agree(values, gradients, terms.velocities)
@@ -220,7 +232,8 @@ class Sampler(torch.optim.Optimizer, ABC):
                 return
         if decay != 0:
             gradients = list(torch._foreach_add(gradients, values, alpha=decay))
-        noise = self.noise.like(params, ids, step) if group["temperature"] > 0 else None
+        draw = _untraced_noise if compiling else Noise.like
+        noise = draw(self.noise, params, ids, step) if group["temperature"] > 0 else None
         self.update(group, values, gradients, noise, states)
 
     def state_dict(self) -> dict[str, Any]:
@@ -238,10 +251,33 @@ class Sampler(torch.optim.Optimizer, ABC):
 
         It must be of the same chain; to start other chains from it, see `reseed`.
         """
-        if "noise" not in state_dict:
-            raise ValueError("state_dict has no noise: it was not made by a csgmcmc sampler")
+        priors = [group["prior"] for group in self.param_groups]
         noise = Noise()
-        noise.load_state_dict(state_dict["noise"])
+
+        # Registered last, so that it checks what other hooks have made of the state.
+        def check(_: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+            self._check_state(state, noise)
+            # torch keeps the tensors it is given: chains loaded from one state would share them.
+            return {**state, "state": copy.deepcopy(state["state"])}
+
+        def restore(_: torch.optim.Optimizer) -> None:
+            for group, prior in zip(self.param_groups, priors, strict=True):
+                group["prior"] = prior
+            self.noise = noise
+
+        before = self.register_load_state_dict_pre_hook(check)
+        after = self.register_load_state_dict_post_hook(restore, prepend=True)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            before.remove()
+            after.remove()
+
+    def _check_state(self, state: dict[str, Any], noise: Noise) -> None:
+        """Load the noise of a state, or raise a `ValueError` if it is not of such a sampler."""
+        if "noise" not in state:
+            raise ValueError("state_dict has no noise: it was not made by a csgmcmc sampler")
+        noise.load_state_dict(state["noise"])
         if noise.chain_id != self.noise.chain_id:
             raise ValueError(
                 f"state_dict is of chain {noise.chain_id}, and this sampler is chain "
@@ -249,17 +285,11 @@ class Sampler(torch.optim.Optimizer, ABC):
                 f"chain_id={noise.chain_id}, load, then call reseed(chain_id={self.noise.chain_id})"
             )
         options = self.defaults.keys() & self.param_groups[0].keys()
-        for group in state_dict["param_groups"]:
+        for group in state["param_groups"]:
             if missing := options - group.keys() - {"prior"}:
                 raise ValueError(
                     f"state_dict is of another kind of sampler: it has no {', '.join(missing)}"
                 )
-        priors = [group["prior"] for group in self.param_groups]
-        # torch keeps the tensors it is given: two chains loaded from one state would share them.
-        super().load_state_dict({**state_dict, "state": copy.deepcopy(state_dict["state"])})
-        for group, prior in zip(self.param_groups, priors, strict=True):
-            group["prior"] = prior
-        self.noise = noise
 
     def reseed(self, seed: int | None = None, chain_id: int | None = None) -> None:
         """Go on with other noise, for chains that begin from one state or for copies of a sampler.
@@ -281,7 +311,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         the root of the change, and stay as they are in units of their standard deviation.
         """
         lr = check_number("lr", lr, above=0)
-        factor = lr / group["initial_lr"]
+        factor = lr / check_number("initial_lr", group["initial_lr"], above=0)
         group["lr"] *= factor
         group["initial_lr"] = lr
         for param in group["params"] if factor != 1 else ():
@@ -320,6 +350,9 @@ class States:
     def missing(self, name: str) -> list[int]:
         """Indices of the parameters that have no tensor called `name` yet."""
         return [i for i, param in enumerate(self._params) if name not in self._state[param]]
+
+
+_untraced_noise = torch._disable_dynamo(Noise.like)
 
 
 @cache

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from csgmcmc.arguments import check_kind, shown
+
 Prior = Distribution | Callable[[Tensor], Tensor]
 """A `torch.distributions` object, or a function from a parameter to the gradient of -log prior."""
 
@@ -15,7 +17,7 @@ def check_prior(prior: object) -> None:
     if prior is not None and not isinstance(prior, Distribution) and not callable(prior):
         raise ValueError(
             "prior must be None, a torch.distributions object, or a function from a parameter to "
-            f"the gradient of its negative log prior, got {prior!r}"
+            f"the gradient of its negative log prior, got {shown(prior)}"
         )
 
 
@@ -25,7 +27,8 @@ def prior_gradient(prior: Prior, param: Tensor) -> Tensor:
         if isinstance(prior, Distribution):
             point = param.detach().requires_grad_()
             return torch.autograd.grad(-prior.log_prob(point).sum(), point)[0]
-        gradient = prior(param.detach()).detach()
+        gradient = check_kind("what prior returns", prior(param.detach()), Tensor, "a tensor")
+        gradient = gradient.detach()
     if gradient.shape != param.shape:
         raise ValueError(
             f"prior returned a gradient of shape {tuple(gradient.shape)} for a parameter of "

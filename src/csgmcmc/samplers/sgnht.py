@@ -29,6 +29,8 @@ from csgmcmc.samplers.base import Group, Sampler, States
 from csgmcmc.samplers.prior import Prior
 from csgmcmc.samplers.sghmc import sghmc
 
+LARGEST_SINGLE = torch.finfo(torch.float32).max
+
 
 class SGNHT(Sampler):
     """v <- (1 - xi) * v - lr * grad + sqrt(2 * a * lr * T / N) * eps; the friction xi adapts.
@@ -93,7 +95,7 @@ class SGNHT(Sampler):
     ) -> None:
         velocities = states("velocity")
         lr, momentum = group["lr"], group["momentum"]
-        if noise is None or lr == 0:
+        if noise is None or _kinetic_target(group) == 0:
             sghmc(params, gradients, velocities, None, lr=lr, momentum=momentum, noise_std=0.0)
             return
         sgnht(
@@ -135,6 +137,7 @@ def sgnht(
     torch._foreach_add_(kinetic, 1)
     torch._foreach_mul_(kinetic, velocities)
     torch._foreach_mul_(kinetic, velocities)
-    torch._foreach_add_(frictions, kinetic, alpha=coupling / kinetic_target)
+    gain = min(coupling / kinetic_target, LARGEST_SINGLE)
+    torch._foreach_add_(frictions, kinetic, alpha=gain)
     torch._foreach_sub_(frictions, coupling)
     torch._foreach_clamp_max_(frictions, 1)

@@ -13,7 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from csgmcmc.arguments import check_count
+from csgmcmc.arguments import check_count, plain_value
+
+MOST_STEPS = 2**53
+"""Steps of a schedule are below this, so that double precision counts them exactly."""
 
 Stage = Literal["burn-in", "explore", "sample"]
 
@@ -59,6 +62,11 @@ class Schedule(ABC):
     """
 
     steps: int
+
+    def make_plain(self) -> None:
+        """Make plain Python values of numbers of other kinds: for `__post_init__`."""
+        for field in fields(self):  # pyright: ignore[reportArgumentType]  (of a subclass)
+            object.__setattr__(self, field.name, plain_value(getattr(self, field.name)))
 
     def __call__(self, step: int) -> Tick:
         """The `Tick` of `step`, which counts from 0 to `steps - 1`."""

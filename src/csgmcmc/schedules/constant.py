@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from csgmcmc.arguments import check_count, check_number
-from csgmcmc.schedules.base import Schedule, Tick
+from csgmcmc.schedules.base import MOST_STEPS, Schedule, Tick
 from csgmcmc.schedules.keep import Keep
 
 
@@ -30,7 +30,8 @@ class Constant(Schedule):
     temperature_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check_count("steps", self.steps, at_least=1)
+        self.make_plain()
+        check_count("steps", self.steps, at_least=1, below=MOST_STEPS)
         check_count("burn_in", self.burn_in, at_least=0)
         check_number("lr_scale", self.lr_scale, at_least=0)
         check_number("temperature_scale", self.temperature_scale, at_least=0)

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from csgmcmc.arguments import check_count, check_number
-from csgmcmc.schedules.base import Schedule, Tick
+from csgmcmc.arguments import check_count, check_flag, check_items, check_number
+from csgmcmc.schedules.base import MOST_STEPS, Schedule, Tick
 from csgmcmc.schedules.keep import Keep
 
 
@@ -55,17 +55,19 @@ class Cyclical(Schedule):
     temperature_scales: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        check_count("steps", self.steps, at_least=1)
+        self.make_plain()
+        check_count("steps", self.steps, at_least=1, below=MOST_STEPS)
         check_count("cycles", self.cycles, at_least=1)
         check_number("exploration", self.exploration, at_least=0, below=1)
         check_count("burn_in", self.burn_in, at_least=0)
         check_number("exploration_temperature", self.exploration_temperature, at_least=0)
+        check_flag("anneal", self.anneal)
         self._keep.require()
         for name in ("weight_decay_scales", "temperature_scales"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, self._one_for_each_cycle(name))
 
-        cycles_that_fit = math.ceil(self.steps / self.cycle_length)
+        cycles_that_fit = -(-self.steps // self.cycle_length)
         if cycles_that_fit < self.cycles:
             raise ValueError(
                 f"steps={self.steps} cut into cycles of ceil(steps / cycles) = "
@@ -76,16 +78,19 @@ class Cyclical(Schedule):
             raise ValueError(
                 f"burn_in={self.burn_in} leaves no draw to keep in steps={self.steps}: lower it"
             )
-        for cycle, (start, end) in enumerate(self._windows):
-            if end <= self.burn_in:
+        # Those between the next cycle and the last are as long as the next.
+        for cycle in sorted({self._first_cycle, self._first_cycle + 1, self.cycles - 1}):
+            if cycle >= self.cycles:
                 continue
+            start, end = self._window(cycle)
             remedy = "lower exploration, or give more steps or fewer cycles"
             if start == self.burn_in > 0:
                 remedy = f"change burn_in={self.burn_in}"
             self._keep.check_window(max(end - start, 0), f"cycle {cycle}", remedy)
 
     def _one_for_each_cycle(self, name: str) -> tuple[float, ...]:
-        scales = tuple(check_number(name, scale, at_least=0) for scale in getattr(self, name))
+        given = check_items(name, getattr(self, name), "a list of numbers")
+        scales = tuple(check_number(name, scale, at_least=0) for scale in given)
         if len(scales) != self.cycles:
             raise ValueError(
                 f"{name} must have one number for each of cycles={self.cycles}, got {len(scales)}"
@@ -95,7 +100,7 @@ class Cyclical(Schedule):
     @cached_property
     def cycle_length(self) -> int:
         """Steps in a cycle: ceil(K / M)."""
-        return math.ceil(self.steps / self.cycles)
+        return -(-self.steps // self.cycles)
 
     @cached_property
     def exploration_steps(self) -> int:
@@ -112,15 +117,22 @@ class Cyclical(Schedule):
 
     @property
     def total_draws(self) -> int:
-        return sum(self._keep.count(end - start) for start, end in self._windows if end > start)
+        first, last = self._first_cycle, self.cycles - 1
+        ends = sum(map(self._draws_of, {first, last}))
+        return ends + max(last - first - 1, 0) * self._draws_of(first + 1)
+
+    def _draws_of(self, cycle: int) -> int:
+        start, end = self._window(cycle)
+        return self._keep.count(end - start) if end > start else 0
+
+    @property
+    def _first_cycle(self) -> int:
+        """The first cycle that is not all burn-in."""
+        return self.burn_in // self.cycle_length
 
     @cached_property
     def _keep(self) -> Keep:
         return Keep(self.draws_per_cycle, self.every, noun="draws_per_cycle")
-
-    @cached_property
-    def _windows(self) -> list[tuple[int, int]]:
-        return [self._window(cycle) for cycle in range(self.cycles)]
 
     def _window(self, cycle: int) -> tuple[int, int]:
         """The sampling steps of a cycle after burn-in: the first, and the one after the last."""
@@ -139,37 +151,33 @@ class Cyclical(Schedule):
     def _lr_scale(self, position: int) -> float:
         return (math.cos(math.pi * position / self.cycle_length) + 1) / 2
 
-    @cached_property
-    def _scales(self) -> list[tuple[float, float]]:
-        """The factors of temperature and weight decay of each cycle."""
-        temperatures = self.temperature_scales or (1.0,) * self.cycles
-        return list(
-            zip(temperatures, self.weight_decay_scales or (1.0,) * self.cycles, strict=True)
-        )
-
     def tick(self, step: int) -> Tick:
         cycle, position = divmod(step, self.cycle_length)
-        start, end = self._windows[cycle]
-        temperature_scale, weight_decay_scale = self._scales[cycle]
+        start, end = self._window(cycle)
+        temperatures, decays = self.temperature_scales, self.weight_decay_scales
         return Tick(
             step=step,
             cycle=cycle,
             stage="explore" if position < self.exploration_steps else "sample",
             lr_scale=self._lr_scale(position),
-            temperature_scale=self._temperature_scale(position) * temperature_scale,
+            temperature_scale=self._temperature_scale(position)
+            * (1.0 if temperatures is None else temperatures[cycle]),
             collect=start <= step < end and self._keep.contains(step - start + 1, end - start),
-            weight_decay_scale=weight_decay_scale,
+            weight_decay_scale=1.0 if decays is None else decays[cycle],
         )
 
     def table(self) -> dict[str, np.ndarray]:
         # The same as the base's, but vectorised for long runs: scales are computed for one cycle.
         steps = np.arange(self.steps)
         cycle, position = np.divmod(steps, self.cycle_length)
-        start, end = np.array(self._windows)[cycle].T
+        start = np.maximum(cycle * self.cycle_length + self.exploration_steps, self.burn_in)
+        end = np.minimum((cycle + 1) * self.cycle_length, self.steps)
         keeps = self._keep.contains(steps - start + 1, np.maximum(end - start, 1))
         lr_scale = np.array([self._lr_scale(one) for one in range(self.cycle_length)])
         temperature = np.array([self._temperature_scale(one) for one in range(self.cycle_length)])
-        temperature_scales, weight_decay_scales = np.array(self._scales, dtype=float).T
+        ones = (1.0,) * self.cycles
+        temperature_scales = np.array(self.temperature_scales or ones)
+        weight_decay_scales = np.array(self.weight_decay_scales or ones)
         return {
             "step": steps,
             "cycle": cycle,

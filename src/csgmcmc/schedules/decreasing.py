@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from csgmcmc.arguments import check_count, check_number
-from csgmcmc.schedules.base import Schedule, Tick
+from csgmcmc.schedules.base import MOST_STEPS, Schedule, Tick
 from csgmcmc.schedules.keep import Keep
 
 
@@ -40,7 +40,8 @@ class Decreasing(Schedule):
     lr_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        check_count("steps", self.steps, at_least=1)
+        self.make_plain()
+        check_count("steps", self.steps, at_least=1, below=MOST_STEPS)
         check_number("gamma", self.gamma, above=0.5, at_most=1)
         check_number("b", self.b, at_least=0)
         check_count("burn_in", self.burn_in, at_least=0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
+from csgmcmc.arguments import check_items, check_kind
 from csgmcmc.schedules.base import Schedule, Tick
 
 
@@ -25,12 +26,12 @@ class Joined(Schedule):
     schedules: Sequence[Schedule]
 
     def __post_init__(self) -> None:
-        if not self.schedules:
+        parts = check_items("schedules", self.schedules, "a list of schedules")
+        if not parts:
             raise ValueError("schedules must hold at least one schedule, got none")
-        for part in self.schedules:
-            if not isinstance(part, Schedule):
-                raise ValueError(f"schedules must hold schedules, got {part!r}")
-        object.__setattr__(self, "schedules", tuple(self.schedules))
+        for part in parts:
+            check_kind("each of schedules", part, Schedule, "a schedule")
+        object.__setattr__(self, "schedules", tuple(parts))
 
     @cached_property
     def steps(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

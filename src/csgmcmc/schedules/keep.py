@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from csgmcmc.arguments import check_count
+from csgmcmc.arguments import check_count, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +20,14 @@ class Keep:
     def __post_init__(self) -> None:
         if self.draws is not None and self.every is not None:
             raise ValueError(
-                f"give {self.noun} or every, not both: got {self.noun}={self.draws!r}, "
-                f"every={self.every!r}"
+                f"give {self.noun} or every, not both: got {self.noun}={shown(self.draws)}, "
+                f"every={shown(self.every)}"
             )
         if self.draws is not None:
-            check_count(self.noun, self.draws, at_least=1)
+            draws = check_count(self.noun, self.draws, at_least=1)
+            object.__setattr__(self, "draws", draws)
         if self.every is not None:
-            check_count("every", self.every, at_least=1)
+            object.__setattr__(self, "every", check_count("every", self.every, at_least=1))
 
     def require(self) -> "Keep":
         """Raise a `ValueError` if nothing is kept."""

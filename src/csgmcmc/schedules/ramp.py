@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from csgmcmc.arguments import check_choice, check_count, check_number
-from csgmcmc.schedules.base import Schedule, Tick
+from csgmcmc.schedules.base import MOST_STEPS, Schedule, Tick
 
 Shape = Literal["linear", "cosine", "exponential"]
 
@@ -37,7 +37,8 @@ class Ramp(Schedule):
     temperature_scale: float = 0.0
 
     def __post_init__(self) -> None:
-        check_count("steps", self.steps, at_least=1)
+        self.make_plain()
+        check_count("steps", self.steps, at_least=1, below=MOST_STEPS)
         check_choice("shape", self.shape, tuple(SHAPES))
         for name, value in (("start", self.start), ("end", self.end)):
             if self.shape == "exponential":

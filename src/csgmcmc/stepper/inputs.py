@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from csgmcmc.arguments import check_kind
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
+from csgmcmc.draws.base import check_state
 from csgmcmc.schedules import Schedule
 
 NARROW_DTYPES = {torch.float16, torch.bfloat16}
@@ -65,16 +67,36 @@ def warn_of_narrow_weights(params: Sequence[Tensor], words: LoopWords) -> None:
         )
 
 
+def check_parts(
+    model: nn.Module, sampler: torch.optim.Optimizer, schedule: Schedule, draws: Draws
+) -> None:
+    """Raise a `ValueError` if one of these is something else, or has a state besides tensors."""
+    check_kind("model", model, nn.Module, "a torch.nn.Module")
+    check_state(model.state_dict())
+    check_sampler(sampler)
+    check_schedule(schedule)
+    check_draws(draws)
+
+
+def check_sampler(sampler: torch.optim.Optimizer) -> None:
+    """Raise a `ValueError` for what is not a sampler of all the model's parameters."""
+    kind = torch.optim.Optimizer
+    check_kind("sampler", sampler, kind, "a sampler or a torch optimizer")
+    if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(sampler).__mro__):
+        raise ValueError(
+            "sampler is a ZeroRedundancyOptimizer, in which parameters of different processes "
+            "would share their noise: shard the model with torch.distributed.fsdp.fully_shard"
+        )
+
+
 def check_schedule(schedule: Schedule) -> None:
     """Raise a `ValueError` for what is not a schedule."""
-    if not isinstance(schedule, Schedule):
-        raise ValueError(f"schedule must be a csgmcmc schedule, such as Cyclical, got {schedule!r}")
+    check_kind("schedule", schedule, Schedule, "a csgmcmc schedule, such as Cyclical")
 
 
 def check_draws(draws: Draws) -> None:
     """Raise a `ValueError` for what does not keep draws."""
-    if not isinstance(draws, Draws):
-        raise ValueError(f"draws must be a DrawStore or MemoryDraws, got {draws!r}")
+    check_kind("draws", draws, Draws, "a DrawStore or MemoryDraws")
 
 
 def check_chain_id(chain_id: int | None, own: int, chains: int, layout: ProcessLayout) -> None:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count, plain_value
-from csgmcmc.distributed import ProcessLayout
+from csgmcmc.arguments import check_count, check_flag, check_kind, plain_value
+from csgmcmc.distributed import ProcessLayout, as_layout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
 from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchError
@@ -40,8 +40,7 @@ from csgmcmc.stepper.inputs import (
     LoopWords,
     all_tensors,
     check_chain_id,
-    check_draws,
-    check_schedule,
+    check_parts,
     trained_parameters,
     warn_of_narrow_weights,
 )
@@ -89,15 +88,12 @@ class Stepper:
         hold_lock: bool = True,
         close_at_end: bool = True,
     ) -> None:
-        if not isinstance(sampler, torch.optim.Optimizer):
-            raise ValueError(f"sampler must be a sampler or a torch optimizer, got {sampler!r}")
-        check_schedule(schedule)
         draws = MemoryDraws() if draws is None else draws
-        check_draws(draws)
+        check_parts(model, sampler, schedule, draws)
         self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
-        self.layout = ProcessLayout() if layout is None else layout
+        self.layout = as_layout(layout)
         self._sources = Sources(generators)
-        self.words = words or LoopWords()
+        self.words = check_kind("words", words or LoopWords(), LoopWords, "LoopWords")
         self.trained = trained_parameters(model, sampler)
         self.taken = 0
         """How many steps the sampler has taken: the number of the next one."""
@@ -110,7 +106,8 @@ class Stepper:
         check_chain_id(chain_id, self.chain_id, len(self.chain_ids), self.layout)
         noise = self._noise
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
-        self._hold_lock, self._close_at_end = hold_lock, close_at_end
+        self._hold_lock = check_flag("hold_lock", hold_lock)
+        self._close_at_end = check_flag("close_at_end", close_at_end)
         self.begun = False  # whether `begin` was called
         self._weights_every = max(1, schedule.steps // WEIGHT_CHECKS)
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
@@ -126,7 +123,7 @@ class Stepper:
             "schedule": repr(schedule),
             **describe_sampler(sampler),
             "model": describe_tensors(model.state_dict()),
-            **plain_value(settings or {}),
+            **plain_value(dict(check_kind("settings", settings or {}, Mapping, "a dictionary"))),
         }
         """What a run must share with the checkpoint that it resumes from."""
 

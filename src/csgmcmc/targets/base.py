@@ -1,9 +1,30 @@
 """Base of all targets: densities to test samplers on, batched over chains."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from csgmcmc.arguments import check_kind, shown
+from csgmcmc.devices import has_numbers
+
+
+def check_tensor(name: str, value: Any, dimensions: int | None) -> Tensor:
+    """A tensor of finite real numbers with so many dimensions, or a `ValueError`."""
+    check_kind(name, value, Tensor, "a tensor")
+    if value.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        raise ValueError(f"{name} must be a tensor of float32 or float64, got {value.dtype}")
+    if not has_numbers(value):
+        raise ValueError(f"{name} must be a dense tensor with data, got {shown(value)}")
+    if dimensions not in (None, value.ndim) or not value.numel():
+        wanted = "some" if dimensions is None else dimensions
+        raise ValueError(
+            f"{name} must have {wanted} dimensions and not be empty, got shape {tuple(value.shape)}"
+        )
+    if not value.isfinite().all():
+        raise ValueError(f"{name} must be finite, got {shown(value)}")
+    return value
 
 
 class Target(ABC):

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.targets.base import Target
+from csgmcmc.arguments import check_kind
+from csgmcmc.targets.base import Target, check_tensor
 
 
 class Density(nn.Module):
@@ -18,6 +19,12 @@ class Density(nn.Module):
 
     def __init__(self, target: Target, points: Tensor) -> None:
         super().__init__()
+        check_kind("target", target, Target, "a csgmcmc.targets.Target")
+        check_tensor("points", points, None)
+        if not points.ndim or points.shape[-1] != target.dimension:
+            raise ValueError(
+                f"points must have shape (..., {target.dimension}), got {tuple(points.shape)}"
+            )
         self.target = target
         self.points = nn.Parameter(points.clone())
 

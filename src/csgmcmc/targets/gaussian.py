@@ -3,14 +3,21 @@
 import torch
 from torch import Tensor
 
-from csgmcmc.targets.base import Target
+from csgmcmc.targets.base import Target, check_tensor
 
 
 class GaussianTarget(Target):
     """N(mean, covariance); `mean` and `covariance` are its exact moments."""
 
     def __init__(self, mean: Tensor, covariance: Tensor) -> None:
-        if mean.ndim != 1 or covariance.shape != (len(mean), len(mean)):
+        check_tensor("mean", mean, 1)
+        check_tensor("covariance", covariance, 2)
+        if mean.dtype != covariance.dtype or mean.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                "mean and covariance must be of one dtype, float32 or float64, got "
+                f"{mean.dtype} and {covariance.dtype}"
+            )
+        if covariance.shape != (len(mean), len(mean)):
             raise ValueError(
                 "mean must have shape (d,) and covariance (d, d), got "
                 f"{tuple(mean.shape)} and {tuple(covariance.shape)}"

@@ -3,8 +3,9 @@
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from csgmcmc.arguments import check_number
-from csgmcmc.targets.base import Target
+from csgmcmc.arguments import check_kind, check_number
+from csgmcmc.devices import has_numbers
+from csgmcmc.targets.base import Target, check_tensor
 
 
 class LogisticRegression(Target):
@@ -20,12 +21,14 @@ class LogisticRegression(Target):
     """
 
     def __init__(self, features: Tensor, labels: Tensor, prior_variance: float = 1.0) -> None:
-        if features.ndim != 2 or labels.shape != features.shape[:1]:
+        check_tensor("features", features, 2)
+        check_kind("labels", labels, Tensor, "a tensor")
+        if labels.shape != features.shape[:1]:
             raise ValueError(
                 "features must have shape (N, d) and labels (N,), got "
                 f"{tuple(features.shape)} and {tuple(labels.shape)}"
             )
-        if not ((labels == 0) | (labels == 1)).all():
+        if not has_numbers(labels) or not ((labels == 0) | (labels == 1)).all():
             raise ValueError("labels must be 0 or 1")
         self.dimension = features.shape[1]
         self.features = features

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from csgmcmc.arguments import check_number
-from csgmcmc.targets.base import Target
+from csgmcmc.devices import check_dtype
+from csgmcmc.targets.base import Target, check_tensor
 
 
 class Mixture(Target):
@@ -17,10 +18,10 @@ class Mixture(Target):
     """
 
     def __init__(self, means: Tensor, variance: float, weights: Tensor | None = None) -> None:
-        if means.ndim != 2:
-            raise ValueError(f"means must have shape (modes, d), got {tuple(means.shape)}")
+        check_tensor("means", means, 2)
         if weights is None:
             weights = torch.ones(len(means), dtype=means.dtype)
+        check_tensor("weights", weights, 1)
         if weights.shape != (len(means),) or not (weights > 0).all():
             raise ValueError(f"weights must be {len(means)} positive numbers, got {weights}")
         self.dimension = means.shape[1]
@@ -77,5 +78,6 @@ class Mixture25(Mixture):
     """The paper's target: 25 equal modes on the grid {-4, -2, 0, 2, 4}^2, of variance 0.03."""
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        check_dtype("dtype", dtype)
         grid = torch.tensor([-4.0, -2.0, 0.0, 2.0, 4.0], dtype=dtype)
         super().__init__(torch.cartesian_prod(grid, grid), variance=0.03)

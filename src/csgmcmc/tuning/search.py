@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from csgmcmc.arguments import check_count, check_number
+from csgmcmc.arguments import check_count, check_number, shown
 from csgmcmc.errors import DivergedError
 from csgmcmc.files import atomic_write
 from csgmcmc.randomness import seeded
-from csgmcmc.recipe import Recipe
+from csgmcmc.recipe import SEEDS, Recipe
 from csgmcmc.stepper.fingerprint import describe_tensors
 from csgmcmc.task import MakeTask, Task, check_pairs, make_task, with_new_model
 from csgmcmc.tuning.held_out import HeldOut, with_validation
@@ -63,7 +63,7 @@ def tune(
     """
     import_optuna()
     check_count("trials", trials, at_least=1)
-    check_count("seed", seed, at_least=0)
+    check_count("seed", seed, at_least=0, below=SEEDS)
     if lr is not None:
         check_number("lr", lr, above=0)
     shares = _range("exploration", exploration, at_least=0, below=1)
@@ -187,7 +187,7 @@ def _range(name: str, values: Sequence[float], **bounds: float) -> tuple[float, 
     ends = list(values) if isinstance(values, Iterable) else []
     numbers = [check_number(name, value, **bounds) for value in ends]
     if len(numbers) != 2 or numbers[0] > numbers[1]:
-        raise ValueError(f"{name} must be a lowest and a highest value, got {values!r}")
+        raise ValueError(f"{name} must be a lowest and a highest value, got {shown(values)}")
     return numbers[0], numbers[1]
 
 
