@@ -346,7 +346,7 @@ class DrawStore(Draws):
 
 def _plain(provenance: dict[str, Any] | None) -> dict[str, Any]:
     """Settings to record, or a `ValueError` if JSON cannot hold them."""
-    found = check_kind("provenance", provenance or {}, dict, "a dictionary")
+    found = {} if provenance is None else check_kind("provenance", provenance, dict, "a dictionary")
     try:
         json.dumps(found)
     except (TypeError, ValueError, RecursionError) as error:

@@ -86,7 +86,9 @@ class Stepper:
         self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
         self.layout = as_layout(layout)
         self._sources = Sources(generators)
-        self.words = check_kind("words", words or LoopWords(), LoopWords, "LoopWords")
+        self.words = (
+            LoopWords() if words is None else check_kind("words", words, LoopWords, "LoopWords")
+        )
         self.trained = trained_parameters(model, sampler)
         self.taken = 0
         """How many steps the sampler has taken: the number of the next one."""
@@ -113,7 +115,11 @@ class Stepper:
             "schedule": repr(schedule),
             **describe_sampler(sampler),
             "model": describe_tensors(model.state_dict()),
-            **check_kind("settings", settings or {}, Mapping, "a dictionary"),
+            **(
+                {}
+                if settings is None
+                else check_kind("settings", settings, Mapping, "a dictionary")
+            ),
         }
         """What a run must share with the checkpoint that it resumes from."""
 
