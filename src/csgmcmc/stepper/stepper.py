@@ -86,9 +86,8 @@ class Stepper:
         self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
         self.layout = as_layout(layout)
         self._sources = Sources(generators)
-        self.words = (
-            LoopWords() if words is None else check_kind("words", words, LoopWords, "LoopWords")
-        )
+        words = LoopWords() if words is None else words
+        self.words = check_kind("words", words, LoopWords, "LoopWords")
         self.trained = trained_parameters(model, sampler)
         self.taken = 0
         """How many steps the sampler has taken: the number of the next one."""
@@ -115,11 +114,7 @@ class Stepper:
             "schedule": repr(schedule),
             **describe_sampler(sampler),
             "model": describe_tensors(model.state_dict()),
-            **(
-                {}
-                if settings is None
-                else check_kind("settings", settings, Mapping, "a dictionary")
-            ),
+            **check_kind("settings", {} if settings is None else settings, Mapping, "a dictionary"),
         }
         """What a run must share with the checkpoint that it resumes from."""
 
