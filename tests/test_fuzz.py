@@ -159,7 +159,7 @@ OTHERS = [
         int,
         print,
         nn.Linear,
-        nn.Linear(1, 1),
+        nn.Linear(2, 1),
         SGLD,
         Constant(4),
         Constant,

@@ -107,6 +107,13 @@ def test_numbers_of_a_chain_are_plain():
     assert type(settings["accumulate"]) is int
 
 
+@pytest.mark.parametrize("name", ["settings", "words"])
+@pytest.mark.parametrize("value", [5, torch.ones(2)])
+def test_options_of_a_stepper_have_their_kinds(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be .*got"):
+        Stepper(**parts(**{name: value}))
+
+
 class WithExtraState(nn.Linear):
     def get_extra_state(self):
         return torch.zeros(1)
@@ -176,6 +183,7 @@ def test_options_of_a_posterior_have_their_kinds(draws, name, value):
         ("only", 5),
         ("only", [5]),
         ("provenance", [1]),
+        ("provenance", np.ones(2)),
     ],
 )
 def test_options_of_a_store_have_their_kinds(tmp_path, name, value):

@@ -78,6 +78,8 @@ def test_numbers_too_large_to_compute_with_are_refused(sampler, option):
         [{"lr": 1.0}],
         {"params": []},
         ["ab"],
+        [()],
+        np.array(0.5),
         [torch.zeros(2, dtype=torch.int64)],
         [torch.eye(2).to_sparse()],
     ],

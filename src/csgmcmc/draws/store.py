@@ -388,7 +388,7 @@ class DrawStore(Draws):
 
 def _checked_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:
     """The same as plain values, as they are read again; a `ValueError` if JSON cannot hold them."""
-    found = check_kind("provenance", provenance or {}, dict, "a dictionary")
+    found = {} if provenance is None else check_kind("provenance", provenance, dict, "a dictionary")
     try:
         return json.loads(json.dumps(plain_value(found)))
     except (TypeError, ValueError, RecursionError) as error:

@@ -171,7 +171,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         self.check_options({**self.defaults, **param_group})
         try:
             super().add_param_group(param_group)
-        except TypeError as error:
+        except (TypeError, LookupError) as error:
             raise ValueError(f"params must be parameters of a model: {error}") from error
         group = self.param_groups[-1]
         try:

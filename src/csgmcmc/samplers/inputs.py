@@ -6,19 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import LARGEST, plain_value, shown
+from csgmcmc.arguments import LARGEST, check_items, plain_value, shown
 
 EXACT = 2**53  # whole numbers below this are exact as floats
 
 
 def checked_params(params: Any) -> list[Any]:
     """Parameters or groups as a list, or a `ValueError`; their contents are checked by torch."""
-    if isinstance(params, (Tensor, Mapping, str, bytes)) or not isinstance(params, Iterable):
-        raise ValueError(
-            "params must be parameters, as model.parameters() gives them, or a list of "
-            f"dictionaries of them, got {shown(params)}"
-        )
-    listed = list(params)
+    words = "parameters, as model.parameters() gives them, or a list of dictionaries of them"
+    if isinstance(params, (Tensor, Mapping)):
+        raise ValueError(f"params must be {words}, got {shown(params)}")
+    listed = check_items("params", params, words)
     if not listed:
         raise ValueError("params is empty: give model.parameters()")
     return listed

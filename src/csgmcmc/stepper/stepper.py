@@ -93,7 +93,8 @@ class Stepper:
         self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
         self.layout = as_layout(layout)
         self._sources = Sources(generators)
-        self.words = check_kind("words", words or LoopWords(), LoopWords, "LoopWords")
+        words = LoopWords() if words is None else words
+        self.words = check_kind("words", words, LoopWords, "LoopWords")
         self.trained = trained_parameters(model, sampler)
         self.taken = 0
         """How many steps the sampler has taken: the number of the next one."""
@@ -118,12 +119,13 @@ class Stepper:
             for option in ("lr", "weight_decay"):
                 if option in group:
                     group.setdefault(f"initial_{option}", float(group[option]))
+        known = {} if settings is None else check_kind("settings", settings, Mapping, "a dictionary")
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
         self.settings = {
             "schedule": repr(schedule),
             **describe_sampler(sampler),
             "model": describe_tensors(model.state_dict()),
-            **plain_value(dict(check_kind("settings", settings or {}, Mapping, "a dictionary"))),
+            **plain_value(dict(known)),
         }
         """What a run must share with the checkpoint that it resumes from."""
 
