@@ -87,6 +87,8 @@ def _ensembles(
     config: TableConfig, setting: Setting, lrs: Mapping[str, float]
 ) -> dict[str, list[Run]]:
     """Members of the ensembles of each seed; no network is in two ensembles of a row."""
+    if not setting.ensembles:
+        return {}
     seeds, ensembles = config.seeds_of(setting)[: config.ensemble_seeds], {}
     for label, epochs in ((SAME, setting.epochs / setting.cycles), (MORE, setting.epochs)):
         for seed in seeds:

@@ -58,7 +58,7 @@ class MnistTempering(Tempering):
         "laptop": TemperingConfig(
             seeds=3,
             settings=(MNIST,),
-            temperatures=(1.0, 0.3, 0.1, 0.03, 0.01, 0.001, 0.0001, 0.0),
+            temperatures=(1.0, 0.3, 0.1, 0.01, 0.001, 0.0001, 0.0),
             explorations=(0.5, 0.8),
             draws_per_cycle=12,
         ),
