@@ -78,8 +78,6 @@ class DrawStore(Draws):
             for name in (only := check_items("only", only, words)):
                 check_kind("only", name, str, words)
         self.path, self.provenance = check_path("path", path), _checked_provenance(provenance)
-        if self.path.is_file():
-            raise ValueError(f"path must be a folder, got the file {self.path}")
         self._only, self._dtype = only, dtype
         self._base = SharedTensors(self.path / "base.safetensors")
         self._kept: ByChainAndStep[dict[str, Any]] = ByChainAndStep()

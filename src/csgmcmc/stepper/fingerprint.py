@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from csgmcmc.arguments import plain_value
+from csgmcmc.arguments import check_kind, plain_value
 from csgmcmc.errors import SettingsMismatchError
 
 
@@ -47,6 +47,13 @@ def describe_sampler(sampler: torch.optim.Optimizer) -> dict[str, Any]:
         for index, group in enumerate(sampler.param_groups)
     }
     return {"sampler": type(sampler).__name__, "groups": groups}
+
+
+def describe_settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a loop adds, as plain values."""
+    if settings is None:
+        return {}
+    return plain_value(dict(check_kind("settings", settings, Mapping, "a dictionary")))
 
 
 def describe_tensors(tensors: Mapping[str, Tensor]) -> dict[str, str]:

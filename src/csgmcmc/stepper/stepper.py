@@ -34,6 +34,7 @@ from csgmcmc.stepper.fingerprint import (
     check_same,
     check_seed,
     describe_sampler,
+    describe_settings,
     describe_tensors,
 )
 from csgmcmc.stepper.inputs import (
@@ -119,13 +120,12 @@ class Stepper:
             for option in ("lr", "weight_decay"):
                 if option in group:
                     group.setdefault(f"initial_{option}", float(group[option]))
-        known = {} if settings is None else check_kind("settings", settings, Mapping, "a dictionary")
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
         self.settings = {
             "schedule": repr(schedule),
             **describe_sampler(sampler),
             "model": describe_tensors(model.state_dict()),
-            **plain_value(dict(known)),
+            **describe_settings(settings),
         }
         """What a run must share with the checkpoint that it resumes from."""
 
