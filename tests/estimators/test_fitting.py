@@ -247,7 +247,7 @@ def test_by_default_a_fit_has_so_many_steps_however_few_the_rows():
         ({"hidden_layer_sizes": 0.5}, "hidden_layer_sizes must be a whole number, got 0.5"),
         ({"activation": "gelu"}, "activation must be one of 'relu', 'silu', 'tanh', got 'gelu'"),
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"prior_scale": 0}, "prior_scale must be above 0, got 0"),
+        ({"prior_scale": 0}, "prior_scale must be at least 1e-10 and at most 1e[+]10, got 0"),
         ({"prior_scale": (2, 1)}, "prior_scale must go from narrow to wide"),
         ({"prior_scale": (1, 2, 3)}, "prior_scale must be a number or a pair of numbers"),
         ({"cycles": 1}, "cycles=1 has one prior_scale and one temperature"),
