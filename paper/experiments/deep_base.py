@@ -169,17 +169,13 @@ def _searched(setting: Setting, source: Source, draws: Path, run: Run) -> Record
 
 
 def _chosen(setting: Setting, methods: tuple[str, ...], found: list[Record]) -> Mapping[str, float]:
-    """The step size of each method: the paper's, or that of the lowest NLL on validation data.
-
-    Where validation data come after the training data, step sizes that fit the training data, as
-    the paper asks of a cycle, go before those that do not.
-    """
+    """The step size of each method: the setting's, or that of the lowest NLL on validation data."""
     if not setting.searched:
         return setting.lrs
     chosen = {}
     for method in methods:
         tried = {
-            record["lr"]: record
+            record["lr"]: record["validation_nll"]
             for record in found
             if record["method"] == setting.searched_as(method)
             and record["setting"] == setting.name
@@ -187,10 +183,5 @@ def _chosen(setting: Setting, methods: tuple[str, ...], found: list[Record]) -> 
         }
         if not tried:
             raise ValueError(f"{method} diverged at every step size of the search")
-
-        def rank(lr: float, tried: Mapping[float, Record] = tried) -> tuple[bool, float]:
-            unfit = bool(setting.validation) and tried[lr]["train_error"] >= setting.gate
-            return unfit, tried[lr]["validation_nll"]
-
-        chosen[method] = min(tried, key=rank)
+        chosen[method] = min(tried, key=lambda lr, tried=tried: tried[lr])
     return chosen

@@ -21,6 +21,7 @@ from paper.experiments.deep_rival_runs import (
     scores_of,
     stored_bytes,
     trained,
+    training_seconds,
     validation_nll,
 )
 from paper.experiments.deep_runs import Source, load_outside
@@ -94,6 +95,7 @@ class Rivals(DeepExperiment[RivalsConfig]):
             "validation_nll": losses,
             "chosen": chosen,
             "epochs": sum(run.epochs for run in runs[chosen]),
+            "seconds_training": rounded(training_seconds(runs[chosen], setting.network, source)),
             "seconds_predicting": rounded(found[chosen].seconds),
             "bytes": stored_bytes(method, found[chosen].draws),
             "scores": scores_of(found[chosen], source),

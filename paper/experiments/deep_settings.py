@@ -39,7 +39,8 @@ class Setting:
         lrs: step sizes by method, where none are searched for.
         searched: step sizes that are tried; `searched_momentum` those of Snapshot-SGDM, SGHMC and
             cSGHMC, and `searched_sgdm` those of SGDM, where they differ.
-        search_epochs: of the search; None is a cycle for cyclical methods, all epochs for others.
+        search_epochs: of the search, as one cycle; None is the run itself. A cycle tells nothing of
+            how far the next one gets away from it, which is what their average lives on.
         shared_lr: whether a snapshot method takes the step size of its cyclical sampler.
         held_out: training data that the search is judged by.
         validation: images after the training data that the search, and the choice of a
@@ -107,11 +108,11 @@ class Setting:
             tried = self.searched_momentum
         if method == "SGDM":
             tried = self.searched_sgdm
-        epochs, cyclical = self.search_epochs, BY_NAME[method].cyclical
-        if epochs is None:
-            epochs = self.epochs / self.cycles if cyclical else self.epochs
+        changes: dict[str, Any] = {"held_out": self.held_out}
+        if self.search_epochs is not None:
+            changes |= {"epochs": self.search_epochs, "cycles": 1}
         for lr in tried:
-            yield self.run(method, lr, seed=0, epochs=epochs, cycles=1, held_out=self.held_out)
+            yield self.run(method, lr, seed=0, **changes)
 
 
 PAPER_LRS = {
@@ -172,9 +173,9 @@ MNIST = Setting(
     epochs=200,
     seeds=10,
     augment=False,
-    searched=(0.1, 0.2, 0.4),
-    searched_momentum=(0.05, 0.1, 0.2),
-    searched_sgdm=(0.05, 0.1, 0.2),
+    searched=(0.1, 0.2, 0.4, 0.8),
+    searched_momentum=(0.05, 0.1, 0.2, 0.4),
+    searched_sgdm=(0.05, 0.1, 0.2, 0.4),
     search_epochs=None,
     validation=5000,
     train=5000,
@@ -187,9 +188,9 @@ CONVERGED = {
         HALVED,
         epochs=80,
         augment=False,
-        searched=(0.25, 0.5, 1.0),
-        searched_sgdm=(0.05, 0.1, 0.2),
-        search_epochs=20,
+        searched=(1.0, 2.0, 3.0, 4.0),
+        searched_sgdm=(0.1, 0.2, 0.3, 0.4),
+        search_epochs=None,
         validation=5000,
         train=5000,
     ),

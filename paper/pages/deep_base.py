@@ -122,23 +122,19 @@ def _sizes(setting: Setting, records: Sequence[Record]) -> str:
 
 
 def _step_sizes(setting: Setting) -> str:
+    if not setting["searched"] and setting.get("validation"):
+        return "Step sizes are those that the search on CIFAR-10 without augmentation chooses."
     if not setting["searched"]:
         return "Step sizes are the paper's; those of SGD and SGDM, which it lacks, are 0.1."
-    shared = "Snapshot shares that of its cyclical sampler. " if setting.get("shared_lr") else ""
+    shared = " Snapshot shares that of its cyclical sampler." if setting.get("shared_lr") else ""
     if setting.get("validation"):
-        length = (
-            "of one cycle for the cyclical methods, and of all epochs for the others"
-            if setting["search_epochs"] is None
-            else f"of {setting['search_epochs']} epochs"
-        )
-        return (
-            f"Step sizes: of those that fit the training data, the lowest NLL on the next "
-            f"{setting['validation']:,} images, of runs {length}. {shared}"
-        ).strip()
-    return (
-        f"Step sizes: the lowest NLL on {setting['held_out']:,} held-out training images, of runs "
-        f"of {setting['search_epochs']} epochs on the others, as long as a cycle. {shared}"
-    ).strip()
+        data = f"the {setting['validation']:,} images after the training data"
+    else:
+        data = f"{setting['held_out']:,} held-out training images"
+    length = "runs as long as the table's"
+    if setting["search_epochs"] is not None:
+        length = f"runs of {setting['search_epochs']} epochs on the others, as long as a cycle"
+    return f"Step sizes: the lowest NLL on {data}, of {length}.{shared}"
 
 
 def search_table(source: str, records: Sequence[Mapping[str, Any]]) -> list[Grid]:
