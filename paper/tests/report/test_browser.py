@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
+from csgmcmc.pages import DARK_INK, LIGHT_INK
 from paper.experiments import find_experiments, reproduce
 from paper.report import chapter as chapters
-from paper.report.svg import DARK_INK, LIGHT_INK
 from paper.report.write import write_report
 from paper.tests.report.support import make_page, save
 

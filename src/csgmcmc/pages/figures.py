@@ -2,15 +2,29 @@
 
 import io
 import re
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
+if TYPE_CHECKING:  # matplotlib is an extra
+    from matplotlib.figure import Figure
 
-from paper.pages import STYLE
-from paper.report.page import INK
-
+INK = "#010101"
+"""Colour of text and lines in a figure: `draw` makes it dark on light paper, light on dark."""
 LIGHT_INK, DARK_INK = "#1f2328", "#e6e9ed"
 """What INK becomes on light and on dark paper; page.css has the same."""
+
+# Okabe and Ito's colours, which the colour-blind can tell apart; none of them is black.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933", "#882255")
+"""Colours of data, to be told apart by the colour-blind too, on light and on dark paper."""
+
+STYLE: Any = {
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
+    "axes.facecolor": "none",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+"""Settings of matplotlib under which figures are made: `with matplotlib.rc_context(STYLE)`."""
 
 OWN_SCHEME = (
     f"<style>svg{{color:{LIGHT_INK}}}"
@@ -18,8 +32,19 @@ OWN_SCHEME = (
 )
 
 
-def draw(figure: Figure, name: str) -> str:
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure with no paper of its own, so that it is readable on light and dark pages."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.patch.set_alpha(0)
+    return figure
+
+
+def draw(figure: "Figure", name: str) -> str:
     """The figure as SVG; where it has ink it says `currentColor`."""
+    import matplotlib as mpl  # noqa: PLC0415
+
     # Ticks are made when they are drawn: they need the style as much as the page did.
     style = {**STYLE, "svg.hashsalt": name, "svg.fonttype": "path"}
     buffer = io.StringIO()
