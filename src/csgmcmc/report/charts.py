@@ -1,6 +1,7 @@
 """The figures of a run's page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,12 +28,14 @@ GROUPS = {"right": (GREEN, "-"), "wrong": (VERMILION, "--"), "other": (BLUE, "-.
 MOST_MARKS = 300  # of draws
 MOST_NAMES = 40  # of parameters
 LONGEST_NAME = 26  # letters
+LARGEST = 1e30  # number on an axis
 SMOOTHED = 50  # windows of a run whose mean loss is drawn
 FACTOR = 2  # between a temperature and its target, beyond which it is judged
 
 
 def trace_chart(traces: Sequence[Trace], draws: Sequence[Draw]) -> "Figure":
     """Loss, lr and temperature by step; draws are marked, and cycles divided by lines."""
+    traces = [_drawable_trace(trace) for trace in traces]
     has_loss = any(trace.loss is not None for trace in traces)
     heights = [2, 1, 1] if has_loss else [1, 1]
     figure = new_figure(WIDE, 1.2 + 1.0 * sum(heights))
@@ -90,8 +93,8 @@ def scores_chart(findings: Findings) -> "Figure":
         (_error_label(findings), findings.error_by_draws, findings.error_of_draws, factor),
     )
     for axes, (label, averages, alone, scale) in zip(panels, parts, strict=True):
-        axes.plot(numbers, scale * np.array(alone), ".", color=ORANGE, markersize=4, label="alone")
-        average = scale * np.array(averages)
+        axes.plot(numbers, scale * _drawable(alone), ".", color=ORANGE, markersize=4, label="alone")
+        average = scale * _drawable(averages)
         marker = "o" if len(numbers) <= 40 else None
         axes.plot(numbers, average, color=BLUE, marker=marker, markersize=3.5, label="average")
         axes.set_ylabel(label)
@@ -112,16 +115,17 @@ def cycles_chart(findings: Findings) -> "Figure":
         (_error_label(findings), "error", findings.error_by_draws, factor),
     )
     for axes, (label, name, averages, scale) in zip(panels, parts, strict=False):
-        values = scale * np.array([cycle[name] for cycle in findings.cycles])
+        values = scale * _drawable([cycle[name] for cycle in findings.cycles])
         axes.plot(places, values, "s", color=ORANGE, markersize=4.5, label="one cycle")
-        axes.axhline(scale * averages[-1], color=BLUE, linestyle="--", label="all draws")
+        axes.axhline(scale * _drawable(averages)[-1], color=BLUE, linestyle="--", label="all draws")
         axes.set_ylabel(label)
     panels[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
-    weights = [cycle["weight"] for cycle in findings.cycles]
+    weights = _drawable([cycle["weight"] for cycle in findings.cycles])
     stacking = [cycle["stacking"] for cycle in findings.cycles]
     panels[2].bar(places, weights, width=0.7, color=BLUE, alpha=0.6, label="weight")
     if None not in stacking:
-        panels[2].plot(places, stacking, "D", color=VERMILION, markersize=4, label="by stacking")
+        weights = _drawable(stacking)
+        panels[2].plot(places, weights, "D", color=VERMILION, markersize=4, label="by stacking")
     panels[2].legend(loc="lower center", bbox_to_anchor=(0.5, 0.97), ncols=2)
     panels[2].set(ylabel="weight", xlabel="cycle")
     _whole_numbers(panels[2])
@@ -132,7 +136,7 @@ def calibration_chart(findings: Findings) -> "Figure":
     """Accuracy against confidence, with 99% intervals; for numbers coverage against level."""
     figure = new_figure(NARROW, 3.8)
     axes = figure.subplots()
-    confidence, accuracy = np.array(findings.confidence), np.array(findings.accuracy)
+    confidence, accuracy = np.clip(findings.confidence, 0, 1), np.clip(findings.accuracy, 0, 1)
     count = np.maximum(findings.count, 1)
     hits = np.round(accuracy * count)
     low = stats.beta.ppf(0.005, hits, count - hits + 1)
@@ -158,9 +162,11 @@ def entropy_chart(findings: Findings) -> "Figure":
     """Share of points with at most an entropy: of right and wrong ones, and of other data."""
     figure = new_figure(NARROW, 3.8)
     axes = figure.subplots()
-    for name, shares in findings.share_up_to.items():
-        colour, line = GROUPS.get(name, (INK, ":"))
-        axes.plot(findings.entropies, shares, color=colour, linestyle=line, label=name)
+    entropies = _drawable(findings.entropies)
+    for name, (colour, line) in GROUPS.items():
+        if name in findings.share_up_to:
+            shares = _drawable(findings.share_up_to[name])
+            axes.plot(entropies, shares, color=colour, linestyle=line, label=name)
     axes.set(xlabel="entropy, nats", ylabel="share up to it", ylim=(0, 1.02))
     axes.margins(x=0.01)
     if axes.lines:
@@ -199,6 +205,20 @@ def temperature_chart(findings: Findings) -> "Figure | None":
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel("temperature / target")
     return figure
+
+
+def _drawable(values: Sequence[Any] | Array) -> Array:
+    """Numbers that an axis can hold, nan for others."""
+    numbers = np.asarray(values, dtype=float)
+    return np.where(np.abs(numbers) < LARGEST, numbers, np.nan)
+
+
+def _drawable_trace(trace: Trace) -> Trace:
+    columns = {
+        name: getattr(trace, name) for name in ("step", "cycle", "lr", "temperature", "loss")
+    }
+    known = {name: _drawable(each) for name, each in columns.items() if each is not None}
+    return replace(trace, **known)
 
 
 def _plain_name(name: str) -> str:

@@ -85,6 +85,9 @@ class Findings:
             ("nll_by_draws", "error_by_draws", "nll_of_draws", "error_of_draws"),
             ("confidence", "accuracy", "count"),
         ]
+        for name in ("nll_by_draws", "cycles", "confidence"):
+            if not found[name]:
+                raise ValueError(f"{path} is damaged: {name} is empty")
         for names in same_length:
             if len({len(found[name]) for name in names}) > 1:
                 raise ValueError(f"{path} is damaged: {', '.join(names)} have different lengths")

@@ -45,7 +45,8 @@ def logged_traces(folder: Path) -> list[Trace]:
             }
         except (OSError, TypeError, ValueError, OverflowError):
             continue
-        if columns.keys() == {*COLUMNS, "loss"} and columns["step"].ndim == 1:
+        one_number_each = all(column.ndim == 1 for column in columns.values())
+        if columns.keys() == {*COLUMNS, "loss"} and one_number_each:
             found.append(Trace(int(name[1]), **columns))
     return found
 
