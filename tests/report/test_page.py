@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import re
 
 import numpy as np
@@ -219,8 +220,10 @@ def test_the_command_makes_the_same_page(folder, findings):
 
 
 def test_a_page_that_cannot_be_written_is_one_line(folder, tmp_path):
-    for out in (tmp_path, tmp_path / "none" / "page.html"):
+    os.mkfifo(tmp_path / "pipe")  # as a device such as /dev/null
+    for out in (tmp_path, tmp_path / "none" / "page.html", tmp_path / "pipe", "x" * 300):
         result = command(folder, "--out", out)
         assert result.exit_code == 2
         assert len(result.stderr.splitlines()) == 1
         assert isinstance(result.exception, SystemExit)
+    assert (tmp_path / "pipe").is_fifo()

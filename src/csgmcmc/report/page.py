@@ -64,6 +64,8 @@ class Report:
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file, and return its path."""
         where = check_path("path", path)
+        if where.exists() and not where.is_file():  # a device would be replaced
+            raise ValueError(f"{where} is not a file: give one for the page")
         atomic_write(where, lambda part: part.write_text(self.html, encoding="utf-8", newline="\n"))
         return where
 
