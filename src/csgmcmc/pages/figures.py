@@ -9,8 +9,10 @@ if TYPE_CHECKING:  # matplotlib is an extra
 
 INK = "#010101"
 """Colour of text and lines in a figure: `draw` makes it dark on light paper, light on dark."""
-LIGHT_INK, DARK_INK = "#1f2328", "#e6e9ed"
-"""What INK becomes on light and on dark paper; page.css has the same."""
+LIGHT_INK = "#1f2328"
+"""What INK becomes on light paper; page.css has the same."""
+DARK_INK = "#e6e9ed"
+"""What INK becomes on dark paper; page.css has the same."""
 
 # Okabe and Ito's colours, which the colour-blind can tell apart; none of them is black.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933", "#882255")
