@@ -35,7 +35,6 @@ MOST_CYCLES = 200  # in the table
 MIXING = {
     "r_hat": "R-hat of predictions, median over points",
     "r_hat_by_chance": "R-hat by chance, up to",
-    "ess": "effective draws, median over points",
     "disagreement_within_cycles": "share of points on which draws of one cycle disagree",
     "disagreement_between_cycles": "share of points on which draws of two cycles disagree",
 }
@@ -136,7 +135,8 @@ def _sections(material: Material) -> Iterator[tuple[str, str, str]]:
         yield "trace", "Along the run", _trace(material)
     if found is not None:
         yield "scores", "NLL and error", _scores(found)
-        yield "uncertainty", "Calibration and entropy", _uncertainty(found)
+        title = "Calibration and entropy" if found.share_up_to else "Calibration"
+        yield "uncertainty", title, _uncertainty(found)
         yield "sampling", "Temperatures and mixing", _sampling(found)
     if material.provenance:
         rows = [[_text(name), _text(value)] for name, value in material.provenance.items()]
