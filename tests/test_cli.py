@@ -75,7 +75,7 @@ WITHOUT_MATPLOTLIB = """
 import sys
 sys.modules["matplotlib"] = None
 from csgmcmc.cli import app
-for words in ("--help", "demo --help", "demo --steps 10", "demo", "report ."):
+for words in ("--help", "demo --help", "demo --steps 10", "demo", "report .", "report STORE"):
     try:
         app(words.split())
     except SystemExit as end:
@@ -83,16 +83,18 @@ for words in ("--help", "demo --help", "demo --steps 10", "demo", "report ."):
 """
 
 
-def test_without_matplotlib_only_the_demo_is_missing(tmp_path):
-    command = [sys.executable, "-c", WITHOUT_MATPLOTLIB]
+def test_without_matplotlib_only_pictures_are_missing(tmp_path, store):
+    command = [sys.executable, "-c", WITHOUT_MATPLOTLIB.replace("STORE", str(store))]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     ends = [line for line in result.stdout.splitlines() if "ends with" in line]
     codes = {"--help": 0, "demo --help": 0, "demo --steps 10": 2, "demo": 2, "report .": 2}
+    codes[f"report {store}"] = 0
     assert ends == [f"{words} ends with {code}" for words, code in codes.items()]
-    wrong_steps, demo, report = result.stderr.splitlines()
+    wrong_steps, demo, report, page = result.stderr.splitlines()
     assert "lower cycles" in wrong_steps
     assert demo == "csgmcmc: matplotlib is missing: pip install 'csgmcmc[plot]'"
     assert "is not the folder of a run" in report
+    assert page == "csgmcmc: no page: matplotlib is missing: pip install 'csgmcmc[plot]'"
     assert not list(tmp_path.iterdir())
 
 
@@ -191,10 +193,16 @@ def test_inspect_refuses_what_is_no_store(tmp_path):
     assert "upgrade csgmcmc" in run("inspect", str(tmp_path)).output
 
 
-def test_report_rejects_what_is_no_run(tmp_path, store):
+def test_report_rejects_what_is_no_run(tmp_path):
     result = run("report", str(tmp_path))
     assert result.exit_code == 2
     assert "is not the folder of a run" in result.output
-    result = run("report", str(store))
-    assert result.exit_code == 2
-    assert "without scores" in result.output
+
+
+def test_report_of_a_store_alone_is_of_what_there_is(tmp_path, store):
+    page = tmp_path / "page.html"
+    result = run("report", str(store), "--out", str(page))
+    assert result.exit_code == 0, result.output
+    assert "no scores" in result.output
+    assert "posterior.report(loader) makes a page with them." in page.read_text()
+    assert not (store / "report.html").exists()

@@ -5,22 +5,14 @@ Its name is the experiment's, with _ for -; families of experiments share theirs
 
 import importlib
 import pkgutil
-from typing import Any
 
 import matplotlib as mpl
 
-from paper.report.page import INK, Page, Results
+from csgmcmc.pages import STYLE
+from paper.report.page import Page, Results
 
 FAMILIES = ("mnist", "cifar", "cifar-converged")
 """Experiments on networks: the same tables and figures of other data, on the pages deep_*."""
-STYLE: Any = {
-    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
-    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
-    "axes.facecolor": "none",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-}
 
 
 def make_page(results: Results) -> Page:

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from pathlib import PurePath
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode as Node
 
+from csgmcmc.pages import document, figure, judgements, table
 from paper.report.markdown import CLAIMS, SETTINGS
 
 VERDICTS = {"held": "✓ held", "contradicted": "✗ contradicted", "undecided": "? undecided"}
@@ -27,34 +27,11 @@ for raw in ("html_block", "html_inline"):
 
 def render(report: str, figures: Mapping[str, str]) -> str:
     """The page of a report in Markdown; `figures` are SVG elements by their addresses in it."""
-    style = files("paper.report").joinpath("page.css").read_text(encoding="utf-8")
     title, introduction, contents, *others = Node(MARKDOWN.parse(report)).children
     body = "\n".join(_blocks(others, figures))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{_inside(title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-<h1>{_inside(title)}</h1>
-<p>{_inside(introduction)}</p>
-</header>
-<main>
-<nav aria-label="Experiments">
-{_table(contents, "Experiments")}
-</nav>
-{body}
-</section>
-</main>
-</body>
-</html>
-"""
+    header = f"<h1>{_inside(title)}</h1>\n<p>{_inside(introduction)}</p>"
+    nav = f'<nav id="contents" aria-label="Contents">\n{_table(contents, "Contents")}\n</nav>'
+    return document(_text(title), header, f"{nav}\n{body}\n</section>")
 
 
 def _blocks(nodes: Sequence[Node], figures: Mapping[str, str]) -> Iterator[str]:
@@ -75,7 +52,8 @@ def _blocks(nodes: Sequence[Node], figures: Mapping[str, str]) -> Iterator[str]:
         elif strong := _only(node, "strong") if following and following.type == "table" else None:
             caption = _text(strong)
         elif following and (image := _only(node, "image")):
-            yield _figure(str(image.attrs["src"]), _inside(following), figures)
+            address = str(image.attrs["src"])
+            yield figure(figures[address], PurePath(address).stem, _inside(following))
             skipped = True  # it is the caption
         else:
             yield MARKDOWN.renderer.render(node.to_tokens(), MARKDOWN.options, {}).strip()
@@ -89,57 +67,26 @@ def _only(node: Node, kind: str) -> Node | None:
     return parts[0] if [part.type for part in parts] == [kind] else None
 
 
-def _figure(address: str, caption: str, figures: Mapping[str, str]) -> str:
-    label = f"{PurePath(address).stem}-caption"
-    element = figures[address].replace("<svg", f'<svg role="img" aria-labelledby="{label}"', 1)
-    return (
-        f'<figure>\n<div tabindex="0">\n{element}\n</div>\n'
-        f'<figcaption id="{label}">{caption}</figcaption>\n</figure>'
-    )
-
-
 def _table(node: Node, title: str) -> str:
-    """A table in a box of its own, which scrolls where it is too wide."""
     header, *rows = [row.children for part in node.children for row in part.children]
     names = tuple(map(_text, header))
     if names == CLAIMS:
         return _claims(rows)
     wide, columns = len(header) > WIDE, zip(*rows, strict=True)
     kinds = [_kind([_text(cell) for cell in column], wide) for column in columns]
-    kinds = kinds or [""] * len(header)
-    heads = zip(header, kinds, strict=True)
-    cells = "".join(f'<th scope="col"{kind}>{_inside(cell)}</th>' for cell, kind in heads)
-    lines = [f"<thead><tr>{cells}</tr></thead>", "<tbody>"]
-    for first, *others in rows:
-        kinds_of_others = zip(others, kinds[1:], strict=True)
-        cells = "".join(f"<td{kind}>{_inside(cell)}</td>" for cell, kind in kinds_of_others)
-        lines.append(f'<tr><th scope="row"{kinds[0]}>{_inside(first)}</th>{cells}</tr>')
-    lines.append("</tbody>")
-    caption = f"<caption>{escape(title)}</caption>\n" if title else ""
-    label = f' role="region" aria-label="{escape(title)}"' if title else ""
-    inner = "\n".join(lines)
-    box = f'<div class="scroll" tabindex="0"{label}>\n<table>\n{caption}{inner}\n</table>\n</div>'
+    cells = [list(map(_inside, row)) for row in rows]
+    box = table(list(map(_inside, header)), cells, kinds=kinds or None, title=title)
     if names == SETTINGS:
         return f"<details><summary>Settings</summary>\n{box}\n</details>"
     return box
 
 
 def _claims(rows: Sequence[Sequence[Node]]) -> str:
-    # On a phone each row is set as a block of its own; the roles say that it is still a table.
-    lines = ['<table class="claims" role="table">', '<thead role="rowgroup"><tr role="row">']
-    lines += [f'<th scope="col" role="columnheader">{heading}</th>' for heading in CLAIMS]
-    lines += ["</tr></thead>", '<tbody role="rowgroup">']
-    for claim, paper, ours, verdict in rows:
-        holds = _text(verdict)
-        lines += [
-            '<tr role="row">',
-            f'<th scope="row" role="rowheader">{_inside(claim)}</th>',
-            f'<td role="cell" data-label="paper">{_inside(paper)}</td>',
-            f'<td role="cell" data-label="ours">{_inside(ours)}</td>',
-            f'<td role="cell" class="verdict {holds}">{VERDICTS[holds]}</td>',
-            "</tr>",
-        ]
-    return "\n".join([*lines, "</tbody></table>"])
+    judged = [
+        (list(map(_inside, cells)), VERDICTS[_text(verdict)], _text(verdict))
+        for *cells, verdict in rows
+    ]
+    return judgements(CLAIMS, judged)
 
 
 def _inside(node: Node) -> str:
@@ -156,5 +103,5 @@ def _text(node: Node) -> str:
 def _kind(column: Sequence[str], wide: bool) -> str:
     """Numbers are set to the right; long text gets room, or a wide table would squeeze it."""
     if all(NUMBER.fullmatch(cell) for cell in column):
-        return ' class="number"'
-    return ' class="long"' if wide and max(map(len, column)) > LONG else ""
+        return "number"
+    return "long" if wide and max(map(len, column)) > LONG else ""

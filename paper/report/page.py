@@ -7,11 +7,22 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-INK = "#010101"
-"""Colour of text and lines: the writer makes it dark on light paper, light on dark."""
+from csgmcmc.pages import COLOURS, INK, new_figure
 
-# Okabe and Ito's colours, which the colour-blind can tell apart; none of them is black.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933", "#882255")
+__all__ = [
+    "COLOURS",
+    "INK",
+    "Claim",
+    "Grid",
+    "Page",
+    "Part",
+    "Picture",
+    "Results",
+    "losses_by_lr",
+    "mean_and_error",
+    "new_figure",
+    "standard_error",
+]
 
 
 @dataclass(frozen=True)
@@ -79,10 +90,3 @@ def losses_by_lr(losses: Mapping[float, float | None]) -> str:
         f"{lr:g}: " + ("diverged" if loss is None else f"{loss:.4f}")
         for lr, loss in sorted(losses.items())
     )
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """A figure with no paper of its own, so that it is readable on light and dark pages."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.patch.set_alpha(0)
-    return figure

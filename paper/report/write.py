@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from paper.report import html, markdown, svg
+from csgmcmc.pages import as_element, as_file, draw
+from paper.report import html, markdown
 from paper.report.chapter import read_chapters
 from paper.report.page import Picture
 
@@ -15,10 +16,10 @@ def write_report(folder: Path) -> list[Path]:
         for part in chapter.page.parts if chapter.page else ():
             if isinstance(part, Picture):
                 name = f"{chapter.name}-{part.name.removeprefix(f'{chapter.name}-')}"
-                drawn = svg.draw(part.figure, name)
+                drawn = draw(part.figure, name)
                 addresses[chapter.name, part.name] = f"figures/{name}.svg"
-                files[f"figures/{name}.svg"] = svg.as_file(drawn)
-                elements[f"figures/{name}.svg"] = svg.as_element(drawn, name)
+                files[f"figures/{name}.svg"] = as_file(drawn)
+                elements[f"figures/{name}.svg"] = as_element(drawn, name)
     files["README.md"] = markdown.render(chapters, addresses)
     files["index.html"] = html.render(files["README.md"], elements)
     for name, text in files.items():

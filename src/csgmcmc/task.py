@@ -52,6 +52,8 @@ class Task:
             target.
         recipe: the hyperparameters; by default `Recipe()`.
         chain_options: further arguments of `Chain`, e.g. `{"clip": 1.0}`.
+        other: loader of inputs of another kind, whose entropy the report compares with that of
+            `validation`; pairs may have any targets.
     """
 
     model: nn.Module
@@ -62,6 +64,7 @@ class Task:
     num_data: float | None = None
     recipe: Recipe = field(default_factory=Recipe)
     chain_options: Mapping[str, Any] = field(default_factory=dict)
+    other: Iterable[Any] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.model, Stack):
@@ -75,10 +78,10 @@ class Task:
             check_number("num_data", self.num_data, at_least=1)
         if not hasattr(self.data, "__iter__") or not hasattr(self.data, "__len__"):
             raise ValueError(f"data must be a loader with a length, got {type(self.data).__name__}")
-        if self.validation is not None and not hasattr(self.validation, "__iter__"):
-            raise ValueError(
-                f"validation must be a loader or None, got {type(self.validation).__name__}"
-            )
+        for name in ("validation", "other"):
+            loader = getattr(self, name)
+            if loader is not None and not hasattr(loader, "__iter__"):
+                raise ValueError(f"{name} must be a loader or None, got {type(loader).__name__}")
         as_likelihood(self.likelihood)  # fail now, not at the end of the run
         if not isinstance(self.recipe, Recipe):
             raise ValueError(f"recipe must be a csgmcmc.Recipe, got {type(self.recipe).__name__}")

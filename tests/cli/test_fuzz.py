@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import csgmcmc.demo
 from csgmcmc import Recipe
 from csgmcmc.cli import app
+from csgmcmc.report import Report
 from tests.chain.support import make_chain
 from tests.cli.scripts import CLASSES
 from tests.cli.test_inputs import RECORD
@@ -114,7 +115,7 @@ def store(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def _quick(monkeypatch):
-    """What takes minutes is not run: the demo, and searches."""
+    """What takes minutes is not run: the demo, searches, and the figures of pages."""
     for name in ("mixture", "regression", "moons", "digits"):
         monkeypatch.setattr(csgmcmc.demo, f"show_{name}", lambda *_: None)
 
@@ -122,6 +123,7 @@ def _quick(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("csgmcmc.tuning.search._Search.find_lr", stop)
+    monkeypatch.setattr("csgmcmc.report.page.make_report", lambda _: Report("a page"))
 
 
 def check(case: tuple[list[str], dict[str, bytes]], store: Path) -> None:

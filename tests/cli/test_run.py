@@ -73,8 +73,10 @@ def test_a_run_keeps_draws_and_says_what_they_are_worth(folder):
     assert files == {path: path.stat().st_mtime_ns for path in (folder / "runs").rglob("*.*")}
 
     printed = CliRunner().invoke(app, ["report", "runs/mine"])
-    assert printed.exit_code == 0
-    assert printed.output in again.output
+    assert printed.exit_code == 0, printed.output
+    text, page = printed.output[:-1].rsplit("\n", 1)
+    assert text in again.output
+    assert page == "page: runs/mine/report.html"
 
 
 def test_options_go_before_the_file_and_that_before_the_script(folder):
@@ -287,13 +289,17 @@ def test_a_script_that_has_changed_does_not_go_on(folder):
     assert "use another --out, or delete runs/mine" in result.output
 
 
-def test_report_says_what_it_wants_of_a_store(folder):
+def test_report_of_a_run_that_was_stopped_is_of_what_there_is(folder):
     (folder / "stop").write_text("15")
     assert run("mine:make_run", *SHORT).exit_code == 130
     result = CliRunner().invoke(app, ["report", "runs/mine"])
-    assert result.exit_code == 2
-    assert "runs/mine is a draw store without scores" in result.output
+    assert result.exit_code == 0, result.output
+    assert "runs/mine: no scores, which csgmcmc run adds at the end of a run" in result.output
     assert "csgmcmc inspect runs/mine" in result.output
+    page = (folder / "runs/mine/report.html").read_text()
+    assert 'id="trace"' in page
+    assert 'id="scores"' not in page
+    assert "csgmcmc run measures them at the end of the run." in page
 
 
 def torchrun(*arguments):

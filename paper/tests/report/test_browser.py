@@ -1,82 +1,15 @@
 """The report in a real browser, where one is installed."""
 
-import json
-import re
-import shutil
-import subprocess
-
 import pytest
 
+from csgmcmc.pages import DARK_INK, LIGHT_INK
 from paper.experiments import find_experiments, reproduce
 from paper.report import chapter as chapters
-from paper.report.svg import DARK_INK, LIGHT_INK
 from paper.report.write import write_report
 from paper.tests.report.support import make_page, save
+from tests.pages.browser import WIDTHS, look_at, needs_browser, rgb
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-
-WIDTHS = (360, 1280)
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--enable-logging=stderr",
-    "--allow-file-access-from-files",
-    "--virtual-time-budget=10000",
-]
-
-# The page stays as it is: a frame of each width shows it, and the page around them measures.
-LOOK = """<!DOCTYPE html><meta charset="utf-8">
-%s
-<pre id="seen"></pre>
-<script>
-const frames = [...document.querySelectorAll("iframe")];
-const look = frame => {
-  const page = frame.contentDocument, colour = it => getComputedStyle(it).color;
-  const box = it => {  // on a phone a figure scrolls inside of its own box
-    const b = it.getBoundingClientRect(), outer = it.closest("figure").getBoundingClientRect();
-    return [b.width, b.height, outer.right];
-  };
-  return {
-    width: frame.contentWindow.innerWidth,
-    scrolls: page.documentElement.scrollWidth,
-    figures: [...page.querySelectorAll("figure svg")].map(box),
-    drawn: [...page.querySelectorAll("figure svg")].map(it => it.getBBox().width),
-    ink: [...page.querySelectorAll("figure svg")].map(colour),
-    paper: page.body ? getComputedStyle(page.body).backgroundColor : "",
-  };
-};
-onload = () => { seen.textContent = JSON.stringify(frames.map(look)); };
-</script>
-"""
-
-
-def look_at(page, folder, *flags):
-    """What the browser sees of a page at each width, and what it says of it on its console."""
-    frames = [
-        f'<iframe src="{page.name}" width="{width}" height="800"></iframe>' for width in WIDTHS
-    ]
-    around = page.with_name("around.html")
-    around.write_text(LOOK % "\n".join(frames).replace("<iframe", '<iframe style="border:0"'))
-    assert CHROMIUM
-    result = subprocess.run(
-        [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={folder}", "--dump-dom", around.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    seen = re.search(r'<pre id="seen">(.*?)</pre>', result.stdout, re.DOTALL)
-    assert seen, result.stdout
-    console = [line for line in result.stderr.splitlines() if ":CONSOLE:" in line]
-    return json.loads(seen[1]), console
+pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +27,6 @@ def page(tmp_path_factory):
         )
         write_report(folder)
     return folder / "index.html"
-
-
-def rgb(colour):
-    return "rgb({}, {}, {})".format(*bytes.fromhex(colour.removeprefix("#")))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from paper.report import html, markdown, svg
+from csgmcmc.pages import as_element, draw
+from paper.report import html, markdown
 from paper.report.chapter import Chapter
 from paper.report.page import Grid, Page, Picture
 from paper.tests.report.support import NASTY, make_chapter, make_results
@@ -46,8 +47,8 @@ def render(*chapters):
             if isinstance(part, Picture):
                 name = f"{chapter.name}-{part.name}"
                 addresses[chapter.name, part.name] = f"figures/{name}.svg"
-                drawn = svg.draw(part.figure, name)
-                figures[f"figures/{name}.svg"] = svg.as_element(drawn, name)
+                drawn = draw(part.figure, name)
+                figures[f"figures/{name}.svg"] = as_element(drawn, name)
     return html.render(markdown.render(chapters, addresses), figures)
 
 

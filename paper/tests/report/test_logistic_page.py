@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from csgmcmc.pages import draw
 from paper.pages import make_page
 from paper.report.page import Grid, Picture
-from paper.report.svg import draw
 
 DATASETS = ["australian", "german", "heart", "breast cancer"]
 METHODS = ["SGLD", "cSGLD", "SGHMC", "cSGHMC", "best"]

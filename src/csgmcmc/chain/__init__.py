@@ -2,6 +2,6 @@
 
 from csgmcmc.chain.events import StepInfo
 from csgmcmc.chain.loop import Chain
-from csgmcmc.chain.scalars import read_scalars
+from csgmcmc.scalars import read_scalars
 
 __all__ = ["Chain", "StepInfo", "read_scalars"]

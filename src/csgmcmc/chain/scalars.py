@@ -11,11 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from csgmcmc.errors import StoreWarning
 from csgmcmc.files import atomic_write, parts_of, reason_of
+from csgmcmc.scalars import read_rows
 
 
 class ScalarLog:
@@ -37,7 +35,7 @@ class ScalarLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         for part in parts_of(path.parent, path.name):  # of a killed run: the chain is locked
             part.unlink(missing_ok=True)
-        kept = [row for row in _rows(path) if row["step"] < first_step]
+        kept = [row for row in read_rows(path) if row["step"] < first_step]
         text = "".join(json.dumps(row) + "\n" for row in kept)
         atomic_write(path, lambda temporary: temporary.write_text(text))
         self._file = path.open("a")
@@ -76,25 +74,6 @@ class ScalarLog:
                 stacklevel=3,
             )
             self.close()
-
-
-def read_scalars(path: str | Path) -> dict[str, NDArray]:
-    """The columns of a log, by name. Lines that are torn or damaged are left out."""
-    rows = _rows(Path(path))
-    names = list(rows[0]) if rows else []
-    rows = [row for row in rows if row.keys() >= set(names)]
-    return {name: np.array([row[name] for row in rows]) for name in names}
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    """The lines that are rows of a log; one of a killed run may be torn."""
-    rows = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        with suppress(ValueError, RecursionError):
-            row = json.loads(line)
-            if isinstance(row, dict) and type(row.get("step")) is int:
-                rows.append(row)
-    return rows
 
 
 def _tensorboard(folder: Path, first_step: int) -> Any | None:

@@ -23,8 +23,8 @@ class Evaluation:
     """Predictions of every draw on held-out data, as plain arrays.
 
     Every pixel or label of a classifier is a point of its own in `probs`, `member_probs` and
-    `labels`, and ignored targets are left out. They are None for regression; `means` and `ranks`
-    are None for classes.
+    `labels`, and ignored targets are left out. They are None for regression; `means`, `ranks` and
+    `targets` are None for classes.
 
     Attributes:
         weights: of the draws, summing to 1.
@@ -36,6 +36,7 @@ class Evaluation:
         labels: true classes, (points,).
         means: predicted means of each draw, (draws, numbers).
         ranks: probability below the target under the averaged prediction, (data points, outputs).
+        targets: what the means predict, (numbers,).
     """
 
     weights: Array
@@ -47,6 +48,7 @@ class Evaluation:
     labels: NDArray[np.int64] | None = None
     means: Array | None = None
     ranks: Array | None = None
+    targets: Array | None = None
 
     @property
     def targets_per_point(self) -> float:

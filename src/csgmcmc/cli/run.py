@@ -20,7 +20,7 @@ from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import SEEDS, Recipe, read_values
-from csgmcmc.report.run import NAME, Record, check_complete, overview, read_record
+from csgmcmc.report.run import NAME, PAGE_NUMBERS, Record, check_complete, overview, read_record
 from csgmcmc.task import MakeTask, Task, load_function, make_task
 
 RECIPE = "recipe.json"
@@ -107,7 +107,7 @@ def run(
         raise fail(str(error)) from error
     if is_main:
         Console().print(overview(record, out), soft_wrap=True)
-        typer.echo(f"csgmcmc inspect {out} shows the draws, csgmcmc report {out} these scores")
+        typer.echo(f"csgmcmc inspect {out} shows the draws, csgmcmc report {out} makes a page")
 
 
 def _check_paths(config: Path | None, out: Path) -> None:
@@ -204,6 +204,7 @@ def _judge(done: Sampled, out: Path, *, wanted: bool) -> dict[str, Any]:
     from csgmcmc.cli.scores import judge  # noqa: PLC0415  (slow to import, and not for --help)
 
     draws, task = DrawStore(out), done.task
+    (out / PAGE_NUMBERS).unlink(missing_ok=True)  # of fewer chains
     cycles = {(draw.chain_id, draw.cycle) for draw in draws}
     found: dict[str, Any] = {"draws": len(draws), "cycles": len(cycles)}
     found |= {"average": None, "draw": None, "check": None}
@@ -213,8 +214,11 @@ def _judge(done: Sampled, out: Path, *, wanted: bool) -> dict[str, Any]:
         return {**found, "why": "the script returns no validation data, the fourth of its tuple"}
     try:
         posterior = Posterior(task.model, draws, likelihood=task.likelihood)
-        return {**found, "why": None, **judge(posterior, done)}
+        scores, findings = judge(posterior, done)
     except ValueError as error:
         if not is_own(error):
             raise
         return {**found, "why": str(error)}  # the draws are safe: they can be scored later
+    with readable_io_errors(out, f"writing {PAGE_NUMBERS}"):
+        atomic_write(out / PAGE_NUMBERS, findings.save)
+    return {**found, "why": None, **scores}

@@ -1,46 +1,48 @@
 """Scores of a run on validation data: the posterior predictive beside its single draws."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from csgmcmc import diagnostics
-from csgmcmc.checks import Evaluation, TrainingRun, check_draws
+from csgmcmc.checks import Evaluation, check_draws
 from csgmcmc.cli.sampling import Sampled
 from csgmcmc.posterior import Posterior
-from csgmcmc.posterior.evaluation import batch_nll, evaluate
+from csgmcmc.posterior.evaluation import evaluate, training_run
+from csgmcmc.posterior.reporting import findings_of
+from csgmcmc.report.findings import Findings
 from csgmcmc.task import check_pairs
 
 Scores = dict[str, float]
 
 
-def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
-    """Scores of the posterior predictive, mean scores of its draws, and `Posterior.check`."""
-    # A list: the scores and the targets are of the same data even if the loader shuffles.
-    batches = check_pairs(list(done.task.validation or ()), posterior.likelihood)
+def judge(posterior: Posterior, done: Sampled) -> tuple[dict[str, Any], Findings]:
+    """Scores of the posterior predictive, mean scores of its draws, and `Posterior.check`.
+
+    Then all that the page of the run shows of the validation data.
+    """
+    task = done.task
+    batches = check_pairs(list(task.validation or ()), posterior.likelihood)
     evaluation = evaluate(posterior, batches)
-    options = posterior.model, posterior.draws, posterior.members.autocast
-    nll = partial(batch_nll, posterior.likelihood, posterior.forward)
-    run = TrainingRun(done.chain.stepper, done.task.loss, done.task.data, *options, nll=nll)
+    run = training_run(posterior, done.chain.stepper, task.loss, task.data)
     check = check_draws(evaluation, run)
-    average, *draws = _scores(evaluation, [targets for _, targets in batches])
+    average, *draws = _scores(evaluation)
     means = {name: float(np.mean([draw[name] for draw in draws])) for name in average}
-    return {
+    record = {
         "average": {**average, "NLL": check.numbers["nll"]},
         "draw": {**means, "NLL": check.numbers["nll_mean_of_draws"]},
         "check": str(check),
     }
+    return record, findings_of(posterior, evaluation, check, task.other)
 
 
-def _scores(found: Evaluation, targets: list[Tensor]) -> list[Scores]:
+def _scores(found: Evaluation) -> list[Scores]:
     """Scores of the posterior predictive, then of each draw."""
     labels, probs, member_probs = found.labels, found.probs, found.member_probs
     if labels is None or probs is None or member_probs is None:
         assert found.means is not None  # noqa: S101  (it is regression)
-        wanted = np.concatenate([part.double().flatten().cpu().numpy() for part in targets])
-        errors = [mean - wanted for mean in (found.weights @ found.means, *found.means)]
+        assert found.targets is not None  # noqa: S101
+        errors = [mean - found.targets for mean in (found.weights @ found.means, *found.means)]
         return [{"RMSE": float(np.sqrt(np.square(error).mean()))} for error in errors]
     return [
         {

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from csgmcmc.checks import Evaluation
+from csgmcmc.batches import Loss
+from csgmcmc.checks import Evaluation, TrainingRun
+from csgmcmc.checks.run import StepperLike
 from csgmcmc.posterior.averages import weighted
 from csgmcmc.posterior.batches import bar_over, groups, split, targets_of
 from csgmcmc.posterior.likelihoods import Categorical, Gaussian, Likelihood
@@ -56,15 +59,34 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
         found = _of_classes(predictive, likelihood)
     else:
         assert predictive.members is not None  # noqa: S101  (they were kept)
+        assert predictive.targets is not None  # noqa: S101
         rows = [part.reshape(len(part), -1).cpu().numpy() for part in ranks]
         means = predictive.members.double().flatten(1).cpu().numpy()
-        found = {"means": means, "ranks": np.concatenate(rows)}
+        wanted = predictive.targets.double().flatten().cpu().numpy()
+        found = {"means": means, "ranks": np.concatenate(rows), "targets": wanted}
     return Evaluation(
         weights=posterior.weights,
         chain_ids=np.array([draw.chain_id for draw in posterior.draws]),
         cycles=posterior.cycles,
         log_scores=torch.cat(scores, dim=1).cpu().numpy(),
         **found,
+    )
+
+
+def training_run(
+    posterior: "Posterior",
+    stepper: StepperLike | None,
+    loss: Loss | None = None,
+    data: Iterable[Any] | None = None,
+) -> TrainingRun | None:
+    """The run that made the draws, for a check; None without its stepper."""
+    if stepper is None:
+        if loss is not None or data is not None:
+            raise ValueError("loss and data are of a run: give its stepper too, as stepper=")
+        return None
+    return TrainingRun(
+        *(stepper, loss, data, posterior.model, posterior.draws, posterior.members.autocast),
+        nll=partial(batch_nll, posterior.likelihood, posterior.forward),
     )
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from csgmcmc.checks import Check
     from csgmcmc.checks.run import StepperLike
+    from csgmcmc.report import Report
 
 Method = Literal["uniform", "harmonic", "stacking"]
 
@@ -287,20 +287,49 @@ class Posterior:
             data: the training data, as `Chain` takes them.
             show: print the verdicts.
         """
-        from csgmcmc.checks import TrainingRun, check_draws  # noqa: PLC0415  (slow to import)
-        from csgmcmc.posterior.evaluation import batch_nll, evaluate  # noqa: PLC0415
+        from csgmcmc.checks import check_draws  # noqa: PLC0415  (slow to import)
+        from csgmcmc.posterior.evaluation import evaluate, training_run  # noqa: PLC0415
 
-        run = None
-        if stepper is not None:
-            run = TrainingRun(
-                *(stepper, loss, data, self.model, self.draws, self.members.autocast),
-                nll=partial(batch_nll, self.likelihood, self.forward),
-            )
-        elif loss is not None or data is not None:
-            raise ValueError("loss and data are of a run: give its stepper too, as stepper=")
+        run = training_run(self, stepper, loss, data)
         found = check_draws(evaluate(self, loader), run)
         if show:
             Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
+        return found
+
+    def report(
+        self,
+        loader: Iterable[Any] | None = None,
+        *,
+        other: Iterable[Any] | None = None,
+        stepper: "StepperLike | None" = None,
+        loss: Loss | None = None,
+        data: Iterable[Any] | None = None,
+        title: str | None = None,
+        path: str | PathLike[str] | None = None,
+    ) -> "Report":
+        """A page of the run: one HTML file that needs no network.
+
+        It shows what there is something for, and says what to give for the rest: loss, lr and
+        temperature along the cycles; the verdicts of `check`; NLL and error by number of draws and
+        by cycle; calibration and entropy; temperatures; weights of cycles; how the draws were
+        made. A notebook shows the result as it is. Needs matplotlib, the extra `plot`.
+
+        Args:
+            loader: held-out pairs of inputs and targets.
+            other: inputs of another kind, whose entropy is compared; pairs may have any targets.
+            stepper: as for `check`.
+            loss: as for `check`.
+            data: as for `check`.
+            title: of the page; by default the folder of the draws.
+            path: a file to write the page to; `save` of the result does the same.
+        """
+        from csgmcmc.posterior.reporting import report  # noqa: PLC0415  (slow to import)
+
+        store = self._source if isinstance(self._source, DrawStore) else None
+        run = (stepper, loss, data)
+        found = report(self, store, loader, other=other, run=run, title=title)
+        if path is not None:
+            found.save(path)
         return found
 
     def export(

@@ -1,6 +1,17 @@
-"""Tables of numbers that were computed elsewhere."""
+"""Reports of a run: tables for a terminal, and an HTML page."""
+
+from typing import TYPE_CHECKING
 
 from rich.text import Text
+
+from csgmcmc.lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from csgmcmc.report.page import Report
+
+__all__ = ["Report"]
+
+__getattr__ = lazy_attributes(__name__, page=("Report",))
 
 
 def as_text(words: object) -> Text:

@@ -13,6 +13,7 @@ from csgmcmc.arguments import check_count, check_kind, check_number
 from csgmcmc.report import as_text
 
 NAME = "run.json"
+PAGE_NUMBERS = "report.json"  # see `csgmcmc.report.findings`
 SCORES = ("error", "RMSE", "NLL", "ECE")
 
 Record = Mapping[str, Any]

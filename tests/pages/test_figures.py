@@ -1,18 +1,24 @@
 import re
 
 import matplotlib as mpl
+import numpy as np
 import pytest
 
-from paper.pages import STYLE
-from paper.report import svg
-from paper.report.page import COLOURS, INK, Picture
-from paper.tests.report.support import make_picture
+from csgmcmc import pages
+from csgmcmc.pages import COLOURS, INK, STYLE, new_figure
 
 
 def draw(name="lines"):
     with mpl.rc_context(STYLE):
-        picture: Picture = make_picture(name)
-    return svg.draw(picture.figure, name)
+        figure = new_figure(9, 3)
+        axes = figure.subplots()
+        if name == "lines":
+            axes.plot([1, 2, 3], color=COLOURS[0], label="a line", marker="o")
+            axes.legend()
+        else:
+            axes.pcolormesh(np.arange(12.0).reshape(3, 4), rasterized=True)
+        axes.set(xlabel="step", ylabel="loss", title="title")
+    return pages.draw(figure, name)
 
 
 @pytest.mark.parametrize("name", ["lines", "image"])
@@ -35,7 +41,7 @@ def test_the_same_figure_is_the_same_bytes(name):
 
 @pytest.mark.parametrize("name", ["lines", "image"])
 def test_nothing_is_fetched(name):
-    for drawn in (svg.as_file(draw(name)), svg.as_element(draw(name), name)):
+    for drawn in (pages.as_file(draw(name)), pages.as_element(draw(name), name)):
         links = re.findall(r'href="([^"]{1,5})', drawn)
         assert links
         assert all(link.startswith(("#", "data:")) for link in links)
@@ -43,14 +49,14 @@ def test_nothing_is_fetched(name):
 
 
 def test_a_file_has_both_schemes_of_its_own():
-    text = svg.as_file(draw())
+    text = pages.as_file(draw())
     assert text.startswith("<?xml")
-    assert f"svg{{color:{svg.LIGHT_INK}}}" in text
-    assert f"@media (prefers-color-scheme:dark){{svg{{color:{svg.DARK_INK}}}}}" in text
+    assert f"svg{{color:{pages.LIGHT_INK}}}" in text
+    assert f"@media (prefers-color-scheme:dark){{svg{{color:{pages.DARK_INK}}}}}" in text
 
 
 def test_elements_of_one_page_have_ids_of_their_own():
-    first, second = svg.as_element(draw(), "first"), svg.as_element(draw(), "second")
+    first, second = pages.as_element(draw(), "first"), pages.as_element(draw(), "second")
     ids = re.findall(r'\bid="([^"]*)"', first + second)
     assert len(ids) == len(set(ids)) > 10
     for element in (first, second):
@@ -61,7 +67,7 @@ def test_elements_of_one_page_have_ids_of_their_own():
 
 
 def test_an_element_is_an_element():
-    element = svg.as_element(draw(), "x")
+    element = pages.as_element(draw(), "x")
     assert element.startswith("<svg")
     assert element.endswith("</svg>")
     assert "<style" not in element  # it would hold for all of the page

@@ -1,0 +1,31 @@
+"""What an HTML page of results is made of: one file, no network, on light and on dark paper."""
+
+from csgmcmc.pages.document import contents, document, figure, judgements, table
+from csgmcmc.pages.figures import (
+    COLOURS,
+    DARK_INK,
+    INK,
+    LIGHT_INK,
+    STYLE,
+    as_element,
+    as_file,
+    draw,
+    new_figure,
+)
+
+__all__ = [
+    "COLOURS",
+    "DARK_INK",
+    "INK",
+    "LIGHT_INK",
+    "STYLE",
+    "as_element",
+    "as_file",
+    "contents",
+    "document",
+    "draw",
+    "figure",
+    "judgements",
+    "new_figure",
+    "table",
+]
