@@ -40,7 +40,7 @@ def gate(setting: Record, records: Sequence[Record], label: Callable[[Record], s
         worst = max(max(one) for one in errors)
         by_cycle = ", ".join(f"{100 * mean:.2f}" for mean in means)
         rows.append([name, str(len(errors)), by_cycle, f"{100 * worst:.2f}", _word(worst < limit)])
-    sentences = _plain(setting, chains)
+    sentences = [*_reasons(limit, records), *_plain(setting, chains)]
     note = (
         f"The training error is that of the last draw of each cycle, mean over seeds. The gate is "
         f"{100 * limit:g} % at the end of every cycle of every seed. A hot draw fits its training "
@@ -60,6 +60,29 @@ def gate(setting: Record, records: Sequence[Record], label: Callable[[Record], s
             note=note.strip(),
         )
     ]
+
+
+def _reasons(limit: float, records: Sequence[Record]) -> list[str]:
+    """Why a step size was taken whose run does not end below the gate."""
+    searched = [record for record in records if record["part"] == "search"]
+    tried: dict[str, list[Record]] = defaultdict(list)
+    for record in searched:
+        if BY_NAME[record["method"]].cyclical and record["validation_nll"] is not None:
+            tried[record["method"]].append(record)
+    sentences = []
+    for method, found in tried.items():
+        taken = min(found, key=lambda record: record["validation_nll"])
+        fitting = [record for record in found if record["train_error"] < limit]
+        if taken in fitting or not fitting:
+            continue
+        other = min(fitting, key=lambda record: record["validation_nll"])
+        sentences.append(
+            f"The step size of {method}, {taken['lr']:g}, is taken though its run ends with a "
+            f"training error of {100 * taken['train_error']:.2f} %: with {other['lr']:g}, which "
+            f"ends at {100 * other['train_error']:.2f} %, the NLL on validation data is "
+            f"{other['validation_nll']:.3f} in place of {taken['validation_nll']:.3f}."
+        )
+    return sentences
 
 
 def _plain(setting: Record, chains: Sequence[Record]) -> list[str]:

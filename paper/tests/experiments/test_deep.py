@@ -13,7 +13,7 @@ from paper.experiments.cifar import CifarParallel, CifarSensitivity, CifarTable
 from paper.experiments.deep_diversity import spread
 from paper.experiments.deep_parallel import COLUMNS
 from paper.experiments.deep_runs import folder_of, load, sample
-from paper.experiments.deep_settings import LAPTOPS, PAPER, SMOKE
+from paper.experiments.deep_settings import AUGMENTED, CONVERGED, LAPTOPS, PAPER, SMOKE
 from paper.experiments.deep_table import LITERAL, MORE, SAME
 from paper.experiments.methods import BY_NAME, Run
 from paper.pages import make_page
@@ -237,6 +237,14 @@ def test_groups_of_chains_have_the_epochs_that_the_paper_says():
     for group in groups.values():
         assert sum(run.epochs for run in group["runs"]) == 200
         assert len(group["runs"]) == (1 if group["method"] == "cSGLD" else group["cycles"])
+
+
+def test_settings_that_take_the_step_sizes_of_cifar10_search_for_none():
+    for setting in (CONVERGED["cifar100"], AUGMENTED):
+        assert set(setting.lrs) == set(BY_NAME)
+        assert not [run for method in BY_NAME for run in setting.searches(method)]
+        for snapshot, sampler in (("Snapshot-SGD", "cSGLD"), ("Snapshot-SGDM", "cSGHMC")):
+            assert setting.lrs[snapshot] == setting.lrs[sampler]
 
 
 def test_a_search_is_kept_beside_the_draws(data, tmp_path, monkeypatch):

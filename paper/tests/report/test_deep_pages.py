@@ -153,6 +153,26 @@ def test_table_one():
     assert labels == [*METHODS, SAME, MORE]
 
 
+def gate_note(train_error):
+    tried = ((1, 1.5, 0.001), (2, 1.3, 0.004), (3, 1.1, train_error), (4, None, None))
+    searches = [
+        {"part": "search", "source": "cifar10", "method": "cSGLD", "lr": lr, "seed": 0,
+         "epochs": 20, "validation_nll": nll, "train_error": error}
+        for lr, nll, error in tried
+    ]  # fmt: skip
+    fit = {"size": 5000, "cycles": [0, 1], "errors": [0.05, train_error], "nlls": [0.1, 0.1]}
+    chains = [chain("cSGLD", seed, 0.3, train=fit) for seed in range(2)]
+    return table_of(make_page(results("cifar", [*searches, *chains])), "The gate").note
+
+
+def test_a_step_size_whose_cycles_do_not_pass_the_gate_has_a_reason():
+    assert (
+        "The step size of cSGLD, 3, is taken though its run ends with a training error of 4.00 %: "
+        "with 2, which ends at 0.40 %, the NLL on validation data is 1.300 in place of 1.100."
+    ) in gate_note(0.04)
+    assert "is taken though" not in gate_note(0.002)
+
+
 @pytest.mark.parametrize(
     ("changed", "held"),
     [
