@@ -3,7 +3,6 @@
 import errno
 import os
 import warnings
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +73,8 @@ def test_numbers_of_numpy_are_stored_as_plain_ones(tmp_path, given, in_memory):
 
 def test_a_checkpoint_that_could_not_be_read_again_is_not_written(tmp_path):
     chain = small_chain(tmp_path, MemoryDraws(), checkpoint_dir=tmp_path)
-    chain.sampler.param_groups[0]["extra"] = Fraction(1, 2)
-    with pytest.raises(StoreError, match=r"no checkpoint of this run could be read .*Fraction"):
+    chain.sampler.param_groups[0]["extra"] = Path("x")
+    with pytest.raises(StoreError, match=r"no checkpoint of this run could be read .*Path"):
         chain.run()
     assert not list((tmp_path / "checkpoints").glob("*.pt*"))
 

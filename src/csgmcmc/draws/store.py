@@ -43,6 +43,7 @@ from csgmcmc.files import (
     file_size,
     file_sizes,
     flush,
+    make_folder,
     readable_io_errors,
 )
 
@@ -258,7 +259,7 @@ class DrawStore(Draws):
         with readable_io_errors(self.path, f"locking chain {chain_id}"):
             self._dtype_on_disk = contents.read_dtype(self.path)  # or an error, before all else
             for folder in ("chains", "draws"):
-                (self.path / folder).mkdir(parents=True, exist_ok=True)
+                make_folder(self.path / folder)
             named = f"chain {chain_id} of {self.path}"
             self._locks[chain_id] = Lock(self._lock_file(chain_id), named)
             try:
