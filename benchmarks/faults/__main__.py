@@ -25,6 +25,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.faults.power import lose_power
 from benchmarks.faults.reads import damage, flip_a_bit, open_while_written, truncate
 from benchmarks.faults.runs import Result
 from benchmarks.faults.stops import fail_calls, fill_disks, kill_at_calls, kill_at_random_moments
@@ -37,6 +38,7 @@ RESULTS, PAGE = Path("benchmarks/results/faults.json"), Path("docs/promises.md")
 TRIALS: dict[str, tuple[int, Callable[..., Result]]] = {
     "kills": (60, kill_at_random_moments),
     "kills-at-calls": (60, kill_at_calls),
+    "power-losses": (60, lose_power),
     "full-disks": (30, fill_disks),
     "refused-calls": (30, fail_calls),
     "opens": (1000, open_while_written),
@@ -66,7 +68,7 @@ def run(counts: dict[str, int], seed: int) -> dict[str, Any]:
     for name, (_, trial) in TRIALS.items():
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            result = trial(Path(folder), counts[name], seed=seed)
+            result = trial(Path(folder).resolve(), counts[name], seed=seed)
         seconds = round(time.monotonic() - start, 1)
         results.append({"trial": name, **asdict(result), "seconds": seconds})
         Console().print(results[-1])
@@ -85,7 +87,7 @@ def rows(found: dict[str, Any]) -> list[list[str]]:
     for one in found["results"]:
         names = ("tried", "draws", "named", "lost", "wrong", "raw")
         cells = {name: f"{one[name]:,}" for name in names}
-        if one["trial"].startswith("kills"):  # of which there is nothing to say
+        if one["trial"] in ("kills", "kills-at-calls", "power-losses"):  # nothing to be said
             cells["named"] = ""
         if one["tried"]:
             lines.append([one["fault"], *cells.values()])

@@ -226,11 +226,16 @@ class Points:
             if name == "open" and _creates(*args, **options):
                 what = f"creating {what}"
             self._reach(f"before {what}")
+            is_new = not os.path.exists(path)
             result = call(target, *args, **options)
+            self._done(name, path, is_new)
             self._reach(f"after {what}")
             return result
 
         return watched
+
+    def _done(self, name: str, path: str, is_new: bool) -> None:
+        """Called after each call."""
 
     def _reach(self, name: str) -> None:
         self.names.append(name)
