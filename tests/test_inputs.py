@@ -26,6 +26,7 @@ from csgmcmc import (
     stack,
 )
 from csgmcmc.checks import Watch
+from csgmcmc.diagnostics import reference_ess
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 from csgmcmc.posterior import Categorical, Gaussian
 from csgmcmc.stacked import StackedParameter
@@ -214,6 +215,21 @@ def test_provenance_must_fit_into_json(tmp_path):
 def test_targets_take_tensors(make, bad):
     with pytest.raises(ValueError, match=r"must (be|have)"):
         make(bad)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GaussianTarget(torch.zeros(2), torch.zeros(2, 2)),
+        lambda: Mixture(torch.zeros(99, 2), 1.0, torch.zeros(99)),
+        lambda: reference_ess(np.ones((9, 99)), mean=0.0, variance=np.zeros(99), truncate=True),
+    ],
+    ids=["covariance", "weights", "variance"],
+)
+def test_a_message_about_an_array_is_one_line(make):
+    with pytest.raises(ValueError, match="must be") as found:
+        make()
+    assert "\n" not in str(found.value)
 
 
 @pytest.mark.parametrize(
