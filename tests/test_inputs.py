@@ -303,6 +303,7 @@ def test_the_rest():
         ("hidden_layer_sizes", 10**12),
         ("hidden_layer_sizes", "50"),
         ("hidden_layer_sizes", np.array(0.5)),
+        ("hidden_layer_sizes", np.array("x")),
         ("batch_size", 0.5),
         ("lr", "0.1"),
         ("epochs", "3"),

@@ -222,7 +222,7 @@ class Points:
             path = _path_of(target)
             if not path.startswith(self.folder):
                 return call(target, *args, **options)
-            what = f"{name} of {_kind(path)}"
+            what = f"{name} of {self._kind(path)}"
             if name == "open" and _creates(*args, **options):
                 what = f"creating {what}"
             self._reach(f"before {what}")
@@ -237,6 +237,11 @@ class Points:
     def _done(self, name: str, path: str, is_new: bool) -> None:
         """Called after each call."""
 
+    def _kind(self, path: str) -> str:
+        """What a file is, without its numbers: its folder and its suffix."""
+        inside = Path(path).relative_to(self.folder)
+        return f"{inside.parent}/*{inside.suffix}" if inside.suffix else str(inside)
+
     def _reach(self, name: str) -> None:
         self.names.append(name)
         if len(self.names) == self.at + 1:
@@ -249,13 +254,6 @@ def _path_of(target: Any) -> str:
             return os.readlink(f"/proc/self/fd/{target}")
         return ""
     return os.fspath(target) if isinstance(target, (str, os.PathLike)) else ""
-
-
-def _kind(path: str) -> str:
-    """What a file is, without its numbers."""
-    kind = Path(path)
-    part = "a part of " if kind.suffix == ".part" else ""
-    return f"{part}{kind.parent.name}/*" if kind.suffix else f"folder {kind.name}"
 
 
 def _creates(flags: Any = "r", *_: Any, mode: Any = None, **__: Any) -> bool:
