@@ -187,7 +187,7 @@ def test_a_newer_format_is_refused_untouched(tmp_path):
     fill(tmp_path)
     (tmp_path / "store.json").write_text(json.dumps({"format": 99}))
     before = sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*"))
-    with pytest.raises(StoreError, match="format 99, newer"):
+    with pytest.raises(StoreError, match=r"store\.json says format 99, newer"):
         DrawStore(tmp_path)
     assert sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*")) == before
 

@@ -145,7 +145,11 @@ class DrawStore(Draws):
                 without_line = without_line - of_chain
             elif chain_id is not None:
                 self._read_on(chain_id)
-        return sorted(without_line - {record["draw"] for record in self._kept.values()})
+        unnamed = {name for name in without_line if contents.UNNAMED_PART.fullmatch(name)}
+        if unnamed and contents.is_any_locked(self.path):
+            without_line = without_line - unnamed
+        leftover = without_line - {record["draw"] for record in self._kept.values()}
+        return sorted(name for name in leftover if (self.path / "draws" / name).exists())
 
     def _read_on(self, chain_id: int) -> None:
         """Enter what was added to a chain's manifest since it was last read or written."""
