@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-slow lint bench dieharder docs release-check format clean
+.PHONY: help demo reproduce test test-slow lint bench dieharder faults docs release-check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,6 +61,10 @@ bench: $(READY) $(PEERS)/.ready ## Time everything beside its plain counterpart 
 dieharder: export PYTHONPATH := $(CURDIR)
 dieharder: $(READY) ## Test the random words of the noise; needs the program dieharder, takes an hour
 	$(BIN)/python benchmarks/dieharder.py
+
+faults: export PYTHONPATH := $(CURDIR)
+faults: $(READY) ## Kill, fill, damage and read stores many times; needs Linux, takes a few minutes
+	$(BIN)/python -m benchmarks.faults
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

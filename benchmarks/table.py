@@ -96,7 +96,7 @@ def put(page: str, name: str, text: str) -> str:
     marks = rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)"
     changed, count = re.subn(marks, lambda found: found[1] + text + found[2], page, flags=re.DOTALL)
     if count != 1:
-        raise ValueError(f"docs/performance.md has {count} places for the {name}")
+        raise ValueError(f"the page has {count} places for the {name}")
     return changed
 
 

@@ -1,9 +1,9 @@
 """How the fuzzers run: fixed examples in CI, others for as long as one likes by hand.
 
-    CSGMCMC_FUZZ_MINUTES=10 python -m pytest -m slow -n0 -k fuzz
+    CSGMCMC_FUZZ_MINUTES=10 python -m pytest -m slow -n0 -s -k fuzz
 
-runs each fuzzer for ten minutes with new random examples. Without the variable every run has the
-same examples, about a minute's worth.
+runs each fuzzer for ten minutes with new random examples, and prints how many it has tried. Without
+the variable every run has the same examples, about a minute's worth.
 """
 
 import os
@@ -26,7 +26,11 @@ def fuzz(cases: st.SearchStrategy[Any], test: Callable[[Any], None], examples: i
         "suppress_health_check": list(HealthCheck),
     }
 
+    tried = 0
+
     def run(case: Any) -> None:
+        nonlocal tried
+        tried += 1
         test(case)
 
     if not MINUTES:
@@ -37,3 +41,4 @@ def fuzz(cases: st.SearchStrategy[Any], test: Callable[[Any], None], examples: i
     while time.monotonic() < ends:
         free = settings(derandomize=False, max_examples=BY_HAND, **options)
         free(given(case=cases)(run))()
+    print(f"\n{tried} examples in {MINUTES:g} minutes, no failure")  # noqa: T201

@@ -26,6 +26,7 @@ from csgmcmc import (
     stack,
 )
 from csgmcmc.checks import Watch
+from csgmcmc.diagnostics import reference_ess
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 from csgmcmc.posterior import Categorical, Gaussian
 from csgmcmc.stacked import StackedParameter
@@ -217,6 +218,21 @@ def test_targets_take_tensors(make, bad):
 
 
 @pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GaussianTarget(torch.zeros(2), torch.zeros(2, 2)),
+        lambda: Mixture(torch.zeros(99, 2), 1.0, torch.zeros(99)),
+        lambda: reference_ess(np.ones((9, 99)), mean=0.0, variance=np.zeros(99), truncate=True),
+    ],
+    ids=["covariance", "weights", "variance"],
+)
+def test_a_message_about_an_array_is_one_line(make):
+    with pytest.raises(ValueError, match="must be") as found:
+        make()
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize(
     "variance", [torch.eye(2).to_sparse(), torch.ones(2, device="meta"), torch.ones(2) * 1j]
 )
 def test_variances_are_dense_and_real(variance):
@@ -287,6 +303,7 @@ def test_the_rest():
         ("hidden_layer_sizes", 10**12),
         ("hidden_layer_sizes", "50"),
         ("hidden_layer_sizes", np.array(0.5)),
+        ("hidden_layer_sizes", np.array("x")),
         ("batch_size", 0.5),
         ("lr", "0.1"),
         ("epochs", "3"),

@@ -1,5 +1,6 @@
 import json
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,17 @@ def test_a_file_of_something_else_is_refused(text, words, tmp_path):
 def test_bad_values_are_refused_by_name(values, words):
     with pytest.raises(ValueError, match=words):
         Recipe(**values)
+
+
+@pytest.mark.parametrize("name", [each.name for each in fields(Recipe)])
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.eye(2).to_sparse(), torch.zeros(2, device="meta")],
+    ids=["sparse", "without data"],
+)
+def test_tensors_that_are_no_lists_are_refused_by_name(name, tensor):
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        Recipe(**{name: tensor})
 
 
 def test_what_is_no_json_is_not_saved(tmp_path):

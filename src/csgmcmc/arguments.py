@@ -111,7 +111,10 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: plain_value(each) for name, each in value.items()}
     if getattr(value, "ndim", 0) and hasattr(value, "tolist"):
-        return value.tolist()
+        try:
+            return value.tolist()
+        except RuntimeError:  # a tensor that is sparse or has no data
+            return value
     if type(value).__name__ in ("bool", "bool_") and hasattr(value, "item"):  # of numpy
         return value.item()
     try:

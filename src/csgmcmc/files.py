@@ -67,6 +67,20 @@ def create_anew(path: Path) -> int:
         os.close(descriptor)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, unless they are there; their names are then on the disk.
+
+    Without its name, all that was flushed inside of it may be gone after a loss of power.
+    """
+    if path.is_dir():
+        return
+    if not path.parent.exists():
+        make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    with contextlib.suppress(PermissionError):  # a folder that this user may write but not list
+        flush(path.parent)
+
+
 def parts_of(folder: Path, prefix: str = "") -> list[Path]:
     """Temporary files of `atomic_write` in a folder, whose names begin with `prefix`."""
     names = [name for name in os.listdir(folder) if name.startswith(prefix) and PART.search(name)]

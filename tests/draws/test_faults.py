@@ -21,7 +21,7 @@ from csgmcmc import files
 from csgmcmc.draws import DrawStore, MemoryDraws, keep_trainable
 from csgmcmc.draws.lock import is_locked
 from csgmcmc.draws.manifest import Manifest
-from csgmcmc.errors import CsgmcmcError, LockedError, StoreError
+from csgmcmc.errors import CsgmcmcError, LockedError, StoreError, StoreWarning
 from csgmcmc.files import PART
 from tests.draws.support import draw_file, fill, reopened
 
@@ -164,13 +164,17 @@ def test_leftovers_are_looked_for_once(tmp_path, monkeypatch):
 def test_what_all_chains_share_is_left_to_a_writer_of_another_chain(tmp_path):
     other = fill(tmp_path, count=2, chain=1)
     other.lock_chain(1)
-    part = tmp_path / "base.safetensors.99999.1.part"
-    part.write_bytes(b"in writing")
+    # The others are those of safetensors, which do not say what they are of.
+    names = ["base.safetensors.99999.1.part", ".tmpPZIp4s", "draws/.tmpzxvGS1"]
+    parts = [tmp_path / name for name in names]
+    for part in parts:
+        part.write_bytes(b"in writing")
     fill(tmp_path, count=2)
-    assert part.exists()
+    assert all(part.exists() for part in parts)
     other.close()
-    fill(tmp_path, count=1, chain=2)
-    assert not part.exists()
+    with pytest.warns(StoreWarning, match=r"draws/\.tmpzxvGS1: not in a manifest"):
+        fill(tmp_path, count=1, chain=2)
+    assert not any(part.exists() for part in parts)
 
 
 CONTENTS = [

@@ -214,10 +214,11 @@ def test_a_file_without_a_line_is_a_leftover_unless_its_chain_is_being_written(t
     writer.lock_chain(1)
     for chain in (0, 1):
         draw_file(tmp_path, 9, chain).write_bytes(b"not yet committed")
+    (tmp_path / "draws" / ".tmpPZIp4s").write_bytes(b"in writing by safetensors")
     leftover = "draws/0000-000000009.safetensors: not in a manifest, ignored"
     assert reopened(tmp_path).problems == [leftover]
     writer.close()
-    assert len(reopened(tmp_path).problems) == 2
+    assert len(reopened(tmp_path).problems) == 3
 
 
 def test_opening_takes_no_lock_unless_a_file_has_no_line(tmp_path, monkeypatch):

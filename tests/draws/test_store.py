@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from csgmcmc import stack
+from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.draws import DrawStore, keep_trainable
 from csgmcmc.errors import StoreError, StoreWarning
 from csgmcmc.files import PART
@@ -39,6 +40,25 @@ def test_a_draw_is_flushed_before_it_is_named_and_named_before_it_is_listed(tmp_
         ("flush", "draws"),
         ("flush", "0000.manifest"),
     ]
+
+
+def test_new_folders_are_flushed_into_those_above_them(tmp_path, monkeypatch):
+    """Else a loss of power may take the whole store."""
+    flushed, fsync = set(), os.fsync
+
+    def record(descriptor):
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.is_dir():
+            flushed.update(path.iterdir())
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", record)
+    path = tmp_path / "some" / "where"
+    DrawStore(path).append({"w": torch.ones(3)}, step=0)
+    Checkpoints(path / "checkpoints", "0000").save({"taken": 1})
+    folders = {each for each in tmp_path.rglob("*") if each.is_dir()}
+    assert len(folders) == 5
+    assert folders <= flushed
 
 
 def test_reading_makes_nothing(tmp_path):
@@ -167,7 +187,7 @@ def test_a_newer_format_is_refused_untouched(tmp_path):
     fill(tmp_path)
     (tmp_path / "store.json").write_text(json.dumps({"format": 99}))
     before = sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*"))
-    with pytest.raises(StoreError, match="format 99, newer"):
+    with pytest.raises(StoreError, match=r"store\.json says format 99, newer"):
         DrawStore(tmp_path)
     assert sorted(path.stat().st_mtime_ns for path in tmp_path.rglob("*")) == before
 

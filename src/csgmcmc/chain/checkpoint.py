@@ -9,7 +9,14 @@ import torch
 
 from csgmcmc.draws.lock import Lock
 from csgmcmc.errors import StoreError, StoreWarning
-from csgmcmc.files import EXHAUSTED, create_anew, flush, readable_io_errors, reason_of
+from csgmcmc.files import (
+    EXHAUSTED,
+    create_anew,
+    flush,
+    make_folder,
+    readable_io_errors,
+    reason_of,
+)
 
 FORMAT = 2
 """Format number of checkpoints; those of 0.1.0 have none."""
@@ -33,7 +40,7 @@ class Checkpoints:
     def lock(self) -> None:
         """Become the only process that writes them, until `close`; `LockedError` if it is not."""
         with readable_io_errors(self.newest.parent, "locking the checkpoints"):
-            self.newest.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.newest.parent)
             self._lock = Lock(self.newest.with_suffix(".lock"), f"{self.newest}")
 
     def close(self) -> None:
@@ -47,7 +54,7 @@ class Checkpoints:
         folder = self.newest.parent
         temporary = self.newest.with_name(f"{self.newest.name}.part")
         with readable_io_errors(folder, "writing a checkpoint"):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             try:
                 _write({**state, "format": FORMAT}, temporary)
                 if not self._was_read_back:  # the first tells whether the others can be read

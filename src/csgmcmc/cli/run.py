@@ -16,7 +16,7 @@ from csgmcmc.cli.sampling import Sampled, check, count_chains, sample, seed_of
 from csgmcmc.distributed import shutdown_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError, StoreError
-from csgmcmc.files import atomic_write, readable_io_errors
+from csgmcmc.files import atomic_write, make_folder, readable_io_errors
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import SEEDS, Recipe, read_values
@@ -158,7 +158,7 @@ def _keep_recipe(recipe: Recipe, out: Path, *, resume: bool) -> None:
         if (out / "store.json").exists():
             raise ValueError(f"{out} holds draws that are not from csgmcmc run: use another --out")
         with readable_io_errors(out, "writing the recipe"):
-            out.mkdir(parents=True, exist_ok=True)
+            make_folder(out)
             atomic_write(path, recipe.save)
         return
     before = read_values(path)

@@ -7,7 +7,7 @@ from arviz_stats.base import array_stats
 from numpy.typing import ArrayLike, NDArray
 from scipy.fft import next_fast_len
 
-from csgmcmc.arguments import check_choice
+from csgmcmc.arguments import check_choice, shown
 from csgmcmc.diagnostics.arrays import check_no_nan
 
 
@@ -31,7 +31,7 @@ def reference_ess(
     centre = _for_each_dimension("mean", mean, x)
     scale = _for_each_dimension("variance", variance, x)
     if not np.all(scale > 0):
-        raise ValueError(f"variance must be above 0, got {scale}")
+        raise ValueError(f"variance must be above 0, got {shown(scale)}")
     n = len(x)
     padded = next_fast_len(2 * n, real=True)  # no circular correlation
     spectrum = np.fft.rfft(x - centre, padded, axis=0)

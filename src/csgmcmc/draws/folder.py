@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +14,9 @@ from csgmcmc.errors import StoreError
 from csgmcmc.files import FileIdentity, identity_of, parts_of
 
 FORMAT = 1
+
+UNNAMED_PART = re.compile(r"\.tmp\w{6}")
+"""Name of a file that safetensors writes before it renames it."""
 
 FIELDS = {"draw", "chain", "step", "cycle", "stage", "log_likelihood", "base", "bytes", "checksum"}
 """What a line of a manifest says of a draw."""
@@ -36,8 +40,8 @@ def read_dtype(folder: Path) -> str | None:
         raise StoreError(f"{file} is damaged: it does not say the format and dtype of the store")
     if number > FORMAT:
         raise StoreError(
-            f"{folder} has format {number}, newer than this version of csgmcmc reads ({FORMAT}): "
-            "upgrade csgmcmc"
+            f"{file} says format {number}, newer than this version of csgmcmc reads ({FORMAT}): "
+            "upgrade csgmcmc, or, if no newer version wrote it, it is damaged"
         )
     return dtype
 
@@ -108,16 +112,26 @@ def remove_leftover_parts(folder: Path, chain_id: int) -> None:
     Those of the chain are nobody's. Those that all chains share may be in writing by a process that
     holds the lock of another chain: they are listed first, so that their writers hold it already.
     """
-    shared = parts_of(folder)
+    shared = [*parts_of(folder), *unnamed_parts(folder / "draws"), *unnamed_parts(folder)]
     for path in parts_of(folder / "draws", f"{chain_id:04d}-"):
         path.unlink(missing_ok=True)
     if not shared:
         return
-    own = (folder / "chains" / manifest_name(chain_id)).with_suffix(".lock")
-    others = [path for path in (folder / "chains").glob("*.lock") if path != own]
-    if not any(map(is_locked, others)):
+    if not is_any_locked(folder, besides=chain_id):
         for path in shared:
             path.unlink(missing_ok=True)
+
+
+def unnamed_parts(folder: Path) -> list[Path]:
+    """Temporary files of safetensors in a folder, whose names do not say what they are of."""
+    return [folder / name for name in os.listdir(folder) if UNNAMED_PART.fullmatch(name)]
+
+
+def is_any_locked(folder: Path, besides: int | None = None) -> bool:
+    """Whether some process writes a chain, other than `besides`."""
+    own = None if besides is None else f"{besides:04d}.lock"
+    locks = (folder / "chains").glob("*.lock")
+    return any(is_locked(path) for path in locks if path.name != own)
 
 
 def versions() -> dict[str, str]:

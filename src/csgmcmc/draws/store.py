@@ -43,6 +43,7 @@ from csgmcmc.files import (
     file_size,
     file_sizes,
     flush,
+    make_folder,
     readable_io_errors,
 )
 
@@ -144,7 +145,11 @@ class DrawStore(Draws):
                 without_line = without_line - of_chain
             elif chain_id is not None:
                 self._read_on(chain_id)
-        return sorted(without_line - {record["draw"] for record in self._kept.values()})
+        unnamed = {name for name in without_line if contents.UNNAMED_PART.fullmatch(name)}
+        if unnamed and contents.is_any_locked(self.path):
+            without_line = without_line - unnamed
+        leftover = without_line - {record["draw"] for record in self._kept.values()}
+        return sorted(name for name in leftover if (self.path / "draws" / name).exists())
 
     def _read_on(self, chain_id: int) -> None:
         """Enter what was added to a chain's manifest since it was last read or written."""
@@ -258,7 +263,7 @@ class DrawStore(Draws):
         with readable_io_errors(self.path, f"locking chain {chain_id}"):
             self._dtype_on_disk = contents.read_dtype(self.path)  # or an error, before all else
             for folder in ("chains", "draws"):
-                (self.path / folder).mkdir(parents=True, exist_ok=True)
+                make_folder(self.path / folder)
             named = f"chain {chain_id} of {self.path}"
             self._locks[chain_id] = Lock(self._lock_file(chain_id), named)
             try:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count, plain_value, shown
+from csgmcmc.arguments import check_choice, check_count, check_items, plain_value, shown
 from csgmcmc.perceptrons import evaluate_perceptron
 from csgmcmc.stacked import Stack
 
@@ -35,7 +35,9 @@ def perceptron(
     """Linear layers with activations between them, initialised from `generator` alone."""
     make_activation = ACTIVATIONS[check_choice("activation", activation, tuple(ACTIVATIONS))]
     hidden = plain_value(hidden)  # an array of no dimensions is a number
-    sizes = list(hidden) if isinstance(hidden, Iterable) else [hidden]
+    sizes = [hidden]
+    if isinstance(hidden, Iterable):
+        sizes = check_items("hidden_layer_sizes", hidden, "a number or a list of numbers")
     widths = [
         check_count("hidden_layer_sizes", size, at_least=1, below=MOST_UNITS) for size in sizes
     ]

@@ -260,7 +260,9 @@ class Posterior:
                 f"{values.shape}"
             )
         if not (np.isfinite(values).all() and (values >= 0).all() and (values > 0).any()):
-            raise ValueError(f"weights must be at least 0, finite, and not all 0, got {values}")
+            raise ValueError(
+                f"weights must be at least 0, finite, and not all 0, got {shown(values)}"
+            )
         return values / values.max() / (values / values.max()).sum()  # the sum may overflow
 
     def check(

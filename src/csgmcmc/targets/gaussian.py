@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from csgmcmc.arguments import shown
 from csgmcmc.targets.base import Target, check_tensor
 
 
@@ -24,7 +25,9 @@ class GaussianTarget(Target):
             )
         factor, failed = torch.linalg.cholesky_ex(covariance)
         if failed or not torch.allclose(covariance, covariance.T):
-            raise ValueError(f"covariance must be symmetric positive definite, got {covariance}")
+            raise ValueError(
+                f"covariance must be symmetric positive definite, got {shown(covariance)}"
+            )
         self.dimension = len(mean)
         self.mean = mean
         self.covariance = covariance

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_number
+from csgmcmc.arguments import check_number, shown
 from csgmcmc.devices import check_dtype
 from csgmcmc.targets.base import Target, check_tensor
 
@@ -23,7 +23,7 @@ class Mixture(Target):
             weights = torch.ones(len(means), dtype=means.dtype)
         check_tensor("weights", weights, 1)
         if weights.shape != (len(means),) or not (weights > 0).all():
-            raise ValueError(f"weights must be {len(means)} positive numbers, got {weights}")
+            raise ValueError(f"weights must be {len(means)} positive numbers, got {shown(weights)}")
         self.dimension = means.shape[1]
         self.means = means
         self.variance = check_number("variance", variance, above=0)
