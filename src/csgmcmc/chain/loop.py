@@ -332,8 +332,9 @@ class Chain:
         saved = self._checkpoints is not None and self._checkpoints.exist()
         if saved or self.stepper.taken:
             where = f" in {self._folder}" if saved else ""
+            resume = self.stepper.words.resume
             raise ValueError(
-                f"chain {self.chain_id} has begun already{where}: {WORDS.resume} resumes it; "
+                f"chain {self.chain_id} has begun already{where}: {resume} resumes it; "
                 "another chain_id or an empty store begins a new one"
             )
 

@@ -36,6 +36,7 @@ WORDS = LoopWords(
     exact_resume="a ResumableLoader",
     clip="Trainer(gradient_clip_val=...)",
     mixed_precision="Trainer(precision='bf16-mixed')",
+    steps="steps of the schedule and max_epochs",
 )
 
 

@@ -21,6 +21,8 @@ WORDS = LoopWords(
     exact_resume="batches that are not random themselves",
     clip="TrainingArguments(max_grad_norm=...), with allow_clipping=True",
     mixed_precision="TrainingArguments(bf16=True)",
+    steps="steps of the schedule and num_train_epochs",
+    batch_size="per_device_train_batch_size",
 )
 
 

@@ -38,7 +38,6 @@ from csgmcmc.stepper.fingerprint import (
     describe_tensors,
 )
 from csgmcmc.stepper.inputs import (
-    LoopWords,
     all_tensors,
     check_chain_id,
     check_parts,
@@ -48,6 +47,7 @@ from csgmcmc.stepper.inputs import (
 from csgmcmc.stepper.plain_step import take_step
 from csgmcmc.stepper.resumable_batches import ResumableBatches
 from csgmcmc.stepper.sources import Sources
+from csgmcmc.stepper.words import LoopWords
 
 WEIGHT_CHECKS = 100  # how often in a run the weights are checked, besides at every draw
 
