@@ -1,6 +1,7 @@
 import io
 import math
 import os
+import re
 import shutil
 import subprocess
 import warnings
@@ -12,7 +13,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, DrawStore, Tick
+from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, DrawStore, MemoryDraws, Tick
 from csgmcmc.chain import read_scalars
 from csgmcmc.chain.progress import Display
 from csgmcmc.draws.lock import is_locked
@@ -304,7 +305,7 @@ def test_progress_is_a_line_now_and_then_without_a_terminal(monkeypatch):
     with display:
         tick = Tick(4, 1, "sample", 0.5, 1.0, collect=True)
         display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)
-    for words in ("chain 3: step 5/10", "cycle 2/2 sample", "lr 0.05", "7 draws", "s left"):
+    for words in ("chain 3: step 5/10", "cycle 2/2 sample", "lr 0.05", "7 draws, 0:00 left"):
         assert words in output.getvalue()
 
 
@@ -319,6 +320,44 @@ def test_progress_is_a_bar_on_a_terminal_and_nothing_when_off():
     with Display("x", 10, 2, 0, shown=False, console=Console(file=silent)) as display:
         display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)
     assert silent.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("columns", "details"),
+    [
+        (60, "cycle 3/8 loss 0.0123"),
+        (80, "cycle 3/8 explore loss 0.0123 7 draws"),
+        (160, "cycle 3/8 explore lr 0.05 T 1e-05 loss 0.0123 7 draws"),
+    ],
+)
+def test_the_bar_has_step_and_time_and_what_fits_beside_them(columns, details, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=columns)
+    with Display("chain 0", 2500, 8, 0, console=console) as display:
+        tick = Tick(799, 2, "explore", 0.5, 1.0, collect=False)
+        display.update(tick, lr=0.05, temperature=1e-5, loss=0.01234, draws=7)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.getvalue())
+    line = plain.split("\r")[-1].splitlines()[0]
+    assert re.fullmatch(rf"chain 0 \S+ *800/2500 {details} +0:00 (elapsed|left) *", line)
+    assert len(line) <= columns
+
+
+def test_what_is_interrupted_says_where_it_stopped_and_how_to_go_on(tmp_path):
+    def stop(moment) -> None:
+        if moment.tick.step == 50:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        make_chain(tmp_path, callbacks=stop).run()
+    assert caught.value.__notes__ == [
+        "chain 0 was stopped at step 51 of 120 with 4 of 12 draws; run(resume=True) goes on from "
+        "step 49"
+    ]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        make_chain("", draws=MemoryDraws(), callbacks=stop).run()
+    (note,) = caught.value.__notes__
+    assert "4 of 12 draws, which are in memory; to resume a run, keep its draws in" in note
 
 
 @pytest.mark.parametrize("size", ["160k", "300k"])

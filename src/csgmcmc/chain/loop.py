@@ -27,6 +27,7 @@ from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule
 from csgmcmc.stacked import Stack
 from csgmcmc.stepper import LoopWords, Stepper
+from csgmcmc.stepper.words import describe_position
 
 WORDS = LoopWords(
     resume="run(resume=True)",
@@ -199,11 +200,22 @@ class Chain:
             if self.stepper.taken == 0:
                 self._save()
             self._run()
+        except KeyboardInterrupt as error:
+            error.add_note(f"chain {self.chain_id} was stopped at {self._describe_stop()}")
+            raise
         finally:
             self.stepper.close()
             if self._checkpoints is not None:
                 self._checkpoints.close()
         return self.draws
+
+    def _describe_stop(self) -> str:
+        """Where an interrupted run is, and how to go on."""
+        where = describe_position(self.stepper)
+        if self._checkpoints is None:
+            return f"{where}, which are in memory; to resume a run, keep its draws in a DrawStore"
+        step = max(self._checkpoints.newest_step, 0)
+        return f"{where}; {self.stepper.words.resume} goes on from step {step}"
 
     def _run(self) -> None:
         first, steps = self.stepper.taken, self.schedule.steps

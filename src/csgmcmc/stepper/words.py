@@ -1,6 +1,10 @@
-"""What the loop around a stepper calls things."""
+"""What the loop around a stepper calls things, and where it is."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from csgmcmc.stepper.stepper import Stepper
 
 
 @dataclass(frozen=True)
@@ -35,3 +39,18 @@ class LoopWords:
     batch_size: str = "the batch size"
     burn_in: str | None = "burn_in"
     stacking: str | None = 'weigh("stacking", held_out)'
+
+
+def describe_position(stepper: "Stepper") -> str:
+    """Steps taken and draws kept, of how many."""
+    kept, schedule = len(stepper.draws.of_chain(stepper.chain_id)), stepper.schedule
+    return f"step {stepper.taken} of {schedule.steps} with {kept} of {schedule.total_draws} draws"
+
+
+def plan_of(stepper: "Stepper") -> dict[str, int | None]:
+    """Seed and length of a whole run, for who looks at one that was stopped."""
+    return {
+        "seed": getattr(getattr(stepper.sampler, "noise", None), "seed", None),
+        "total_steps": stepper.schedule.steps,
+        "total_draws": stepper.schedule.total_draws,
+    }
