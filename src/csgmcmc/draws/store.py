@@ -232,6 +232,11 @@ class DrawStore(Draws):
         """Bytes of all draws, without `base.safetensors`."""
         return sum(record["bytes"] for record in self._kept.values())
 
+    _size = size_on_disk
+
+    def _place(self) -> str:
+        return f"('{self.path}')"
+
     def is_being_written(self, chain_id: int) -> bool:
         """Whether some process writes a chain now."""
         return is_locked(self._lock_file(chain_id))

@@ -30,6 +30,10 @@ class Likelihood(ABC):
     def average(self) -> Average:
         """An empty average, to which outputs of draws are added."""
 
+    def __repr__(self) -> str:
+        options = [f"{name}={shown(value)}" for name, value in vars(self).items() if name[0] != "_"]
+        return f"{type(self).__name__}({', '.join(options)})"
+
 
 class Categorical(Likelihood):
     """One of several classes; outputs are logits, targets class numbers, as for `cross_entropy`.

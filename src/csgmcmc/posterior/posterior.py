@@ -20,6 +20,7 @@ from csgmcmc.arguments import (
     check_function,
     check_items,
     check_kind,
+    counted,
     shown,
 )
 from csgmcmc.batches import Loss
@@ -91,6 +92,19 @@ class Posterior:
         self.members = Members(model, draws, **self._options)
         """The model under each draw: for other modules of this library."""
         self.weights = self._weights_of(weights)
+
+    def __repr__(self) -> str:
+        chains = len({draw.chain_id for draw in self.draws})
+        counts = [(len(self.draws), "draw"), (len(set(self.cycles)), "cycle"), (chains, "chain")]
+        size = sum(param.numel() for param in self.model.parameters())
+        lowest, highest = float(self.weights.min()), float(self.weights.max())
+        equal = highest - lowest < 1e-12
+        return (
+            f"Posterior of {type(self.model).__name__} with {counted(size, 'weight')}: "
+            f"{', '.join(counted(number, noun) for number, noun in counts)}\n"
+            f"  likelihood {self.likelihood}, on {self.members.device}\n"
+            f"  weights {'equal' if equal else f'from {lowest:.3g} to {highest:.3g}'}"
+        )
 
     @property
     def draws(self) -> list[Draw]:

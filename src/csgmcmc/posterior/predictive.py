@@ -9,8 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from csgmcmc.arguments import counted
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Predictive:
     """The prediction averaged over draws, and where its uncertainty comes from.
 
@@ -33,6 +35,21 @@ class Predictive:
         """Between prediction and weights: the epistemic part, which more data would remove."""
         return (self.entropy - self.expected_entropy).clamp(min=0)  # against rounding
 
+    def __repr__(self) -> str:
+        what, numbers = self._description()
+        means = ", ".join(f"{name} {value.mean().item():.3g}" for name, value in numbers.items())
+        lines = [f"{type(self).__name__}: {what}", f"  means over them: {means}"]
+        if self.members is not None:
+            lines.append(f"  with the members of {counted(len(self.members), 'draw')}")
+        if self.targets is not None:
+            lines.append(f"  with targets of shape {tuple(self.targets.shape)}")
+        return "\n".join(lines)
+
+    def _description(self) -> tuple[str, dict[str, Tensor]]:
+        """What is predicted, and numbers whose means tell most."""
+        shape = tuple(self.entropy.shape)
+        return f"entropy of shape {shape}", {"entropy": self.entropy}
+
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """The predictions of several batches, concatenated."""
@@ -45,7 +62,7 @@ class Predictive:
         return cls(**joined)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ClassPredictive(Predictive):
     """Probabilities of classes.
 
@@ -62,6 +79,17 @@ class ClassPredictive(Predictive):
     def probs(self) -> Tensor:
         """Averaged probabilities of the members."""
         return self.log_probs.exp()
+
+    def _description(self) -> tuple[str, dict[str, Tensor]]:
+        probs = self.probs
+        top = torch.maximum(probs, 1 - probs)
+        if self.class_dim is not None:
+            top = probs.amax(self.class_dim)
+        return f"{_rows(probs)}, probs of shape {tuple(probs.shape)}", {
+            "largest probability": top,
+            "entropy": self.entropy,
+            "mutual information": self.mutual_information,
+        }
 
     # Arrays for `csgmcmc.diagnostics`; every pixel or label is a point of its own.
 
@@ -94,7 +122,7 @@ class ClassPredictive(Predictive):
         return probs.reshape(-1, probs.shape[-1]).cpu().double().numpy()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GaussianPredictive(Predictive):
     """Mean and variance of regression targets.
 
@@ -113,3 +141,14 @@ class GaussianPredictive(Predictive):
     def variance(self) -> Tensor:
         """Total variance: the noise, and the variance between the members' means."""
         return self.noise_variance + self.spread.square()
+
+    def _description(self) -> tuple[str, dict[str, Tensor]]:
+        return f"{_rows(self.mean)}, mean of shape {tuple(self.mean.shape)}", {
+            "standard deviation": self.variance.sqrt(),
+            "of the noise": self.noise_variance.sqrt(),
+            "between the draws": self.spread,
+        }
+
+
+def _rows(values: Tensor) -> str:
+    return counted(len(values), "data point")
