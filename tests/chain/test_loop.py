@@ -17,7 +17,13 @@ from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, DrawStore, MemoryDra
 from csgmcmc.chain import read_scalars
 from csgmcmc.chain.progress import Display
 from csgmcmc.draws.lock import is_locked
-from csgmcmc.errors import DivergedError, LockedError, StoreError, StoreWarning
+from csgmcmc.errors import (
+    DivergedError,
+    LockedError,
+    SamplingWarning,
+    StoreError,
+    StoreWarning,
+)
 from tests.chain.support import Noisy, make_chain
 from tests.support import HESSIAN, MODE, assert_moments, eigen_covariance, same_bits
 
@@ -360,6 +366,26 @@ def test_what_is_interrupted_says_where_it_stopped_and_how_to_go_on(tmp_path):
     assert "4 of 12 draws, which are in memory; to resume a run, keep its draws in" in note
 
 
+def test_an_error_after_some_steps_says_where_the_run_stopped(tmp_path):
+    def fail(moment) -> None:
+        if moment.tick.step == 50:
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine") as caught:
+        make_chain(tmp_path, callbacks=fail).run()
+    assert caught.value.__notes__[0].startswith("chain 0 was stopped at step 51 of 120 with 4 of")
+    with pytest.raises(ValueError, match="has begun already") as caught:
+        make_chain(tmp_path).run()
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_store_that_would_stay_empty_is_warned_of(tmp_path):
+    with pytest.warns(SamplingWarning, match="keeps no draws, so that the store stays empty"):
+        assert len(make_chain(tmp_path, schedule=Constant(2)).run()) == 0
+    make_chain(tmp_path / "quiet", schedule=Constant(2), watch=False).run()
+    make_chain("", draws=MemoryDraws(), schedule=Constant(2)).run()
+
+
 @pytest.mark.parametrize("size", ["160k", "300k"])
 def test_a_full_disk_stops_the_run_and_resume_goes_on(tmp_path, size):
     if os.geteuid() != 0:
@@ -439,7 +465,9 @@ def test_the_lock_is_held_through_the_last_callback(tmp_path):
     def look(info):
         found.append(is_locked(tmp_path / "chains" / "0000.lock"))
 
-    chain = linear_chain([next(iter(DataLoader(plain_data(), 8)))], Constant(3), callbacks=look)
+    chain = linear_chain(
+        [next(iter(DataLoader(plain_data(), 8)))], Constant(3, every=1), callbacks=look
+    )
     chain.stepper.draws = DrawStore(tmp_path)
     chain.run()
     assert found == [True] * 3

@@ -1,5 +1,6 @@
 """A chain: batches and gradients for a stepper, with checkpoints and a display."""
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -21,6 +22,7 @@ from csgmcmc.checks.num_data import terms_in_mean, warn_of_num_data
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
+from csgmcmc.errors import SamplingWarning
 from csgmcmc.files import check_path
 from csgmcmc.loaders import check_data, describe_loader, to_device
 from csgmcmc.randomness import Generator
@@ -188,6 +190,7 @@ class Chain:
         """
         if self._watches:
             self._watch = Watch(self.stepper, clip=self.clip, warns=self.layout.writes)
+            self._warn_of_no_draws()
         try:
             self.stepper.lock(described=False)  # a checkpoint may bring another seed
             if self._checkpoints is not None:
@@ -199,10 +202,12 @@ class Chain:
             self.stepper.begin()
             if self.stepper.taken == 0:
                 self._save()
-            self._run()
-        except KeyboardInterrupt as error:
-            error.add_note(f"chain {self.chain_id} was stopped at {self._describe_stop()}")
-            raise
+            try:
+                self._run()
+            except BaseException as error:
+                if self.stepper.taken or isinstance(error, KeyboardInterrupt):
+                    error.add_note(self._describe_stop())
+                raise
         finally:
             self.stepper.close()
             if self._checkpoints is not None:
@@ -211,7 +216,7 @@ class Chain:
 
     def _describe_stop(self) -> str:
         """Where an interrupted run is, and how to go on."""
-        where = describe_position(self.stepper)
+        where = f"chain {self.chain_id} was stopped at {describe_position(self.stepper)}"
         if self._checkpoints is None:
             return f"{where}, which are in memory; to resume a run, keep its draws in a DrawStore"
         step = max(self._checkpoints.newest_step, 0)
@@ -316,6 +321,17 @@ class Chain:
             bounded=alone and is_pair(batch),
             remedy="; watch=False silences this",
         )
+
+    def _warn_of_no_draws(self) -> None:
+        """Warn of a store that would stay empty."""
+        stores = isinstance(self.draws, DrawStore) and self.layout.writes
+        if stores and self.schedule.total_draws == 0:
+            warnings.warn(
+                "the schedule keeps no draws, so that the store stays empty: give it draws=, "
+                "draws_per_cycle= or every=; watch=False silences this",
+                SamplingWarning,
+                stacklevel=3,
+            )
 
     def _unshared(self) -> AbstractContextManager[None]:
         """Gradients are shared among replicas with the last batch of a step only."""

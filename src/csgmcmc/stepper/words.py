@@ -47,6 +47,14 @@ def describe_position(stepper: "Stepper") -> str:
     return f"step {stepper.taken} of {schedule.steps} with {kept} of {schedule.total_draws} draws"
 
 
+def describe_end(stepper: "Stepper") -> str:
+    """What a loop says that has ended before its schedule."""
+    return (
+        f"the run has ended at {describe_position(stepper)}, before the end of its schedule; "
+        f"{stepper.words.resume} goes on from a checkpoint"
+    )
+
+
 def plan_of(stepper: "Stepper") -> dict[str, int | None]:
     """Seed and length of a whole run, for who looks at one that was stopped."""
     return {
