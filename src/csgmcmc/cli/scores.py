@@ -22,7 +22,7 @@ def judge(posterior: Posterior, done: Sampled) -> dict[str, Any]:
     batches = check_pairs(list(done.task.validation or ()), posterior.likelihood)
     evaluation = evaluate(posterior, batches)
     options = posterior.model, posterior.draws, posterior.members.autocast
-    nll = partial(batch_nll, posterior.likelihood, posterior.forward)
+    nll = partial(batch_nll, posterior)
     run = TrainingRun(done.chain.stepper, done.task.loss, done.task.data, *options, nll=nll)
     check = check_draws(evaluation, run)
     average, *draws = _scores(evaluation, [targets for _, targets in batches])

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from csgmcmc.batches import is_pair
 from csgmcmc.checks import Evaluation
 from csgmcmc.posterior.averages import weighted
-from csgmcmc.posterior.batches import bar_over, groups, split, targets_of
+from csgmcmc.posterior.batches import bar_over, groups, plain_split, targets_of
 from csgmcmc.posterior.likelihoods import Categorical, Gaussian, Likelihood
-from csgmcmc.posterior.members import Forward, full_precision
+from csgmcmc.posterior.members import full_precision
 from csgmcmc.posterior.predictive import ClassPredictive, Predictive
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
     scores: list[Tensor] = []  # (draws, points) of each batch
     ranks: list[Tensor] = []  # (points, ...) of each batch, under the averaged prediction
     with bar_over(loader, len(weights), "evaluating", shown=posterior.progress) as bar:
-        for group in groups(loader):
+        for group in groups(loader, posterior.split):
             targets = targets_of(group, members.device)
             averages = [likelihood.average() for _ in group]
             group_scores: list[list[Tensor]] = [[] for _ in group]
@@ -68,11 +69,10 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
     )
 
 
-def batch_nll(
-    likelihood: Likelihood, forward: Forward, model: nn.Module, batch: Any
-) -> Tensor | None:
-    """The NLL of a batch, summed, with gradients; None if it is not a pair with targets."""
-    inputs, targets = split(batch)
+def batch_nll(posterior: "Posterior", model: nn.Module, batch: Any) -> Tensor | None:
+    """The NLL of a batch of a `Chain`, summed, with gradients; None if it has no targets."""
+    likelihood, forward = posterior.likelihood, posterior.forward
+    inputs, targets = (plain_split if is_pair(batch) else posterior.split)(batch)
     if not isinstance(targets, Tensor):
         return None
     outputs = pytree.tree_map_only(Tensor, lambda x: x.unsqueeze(0), forward(model, inputs))

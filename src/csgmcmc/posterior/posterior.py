@@ -26,7 +26,7 @@ from csgmcmc.arguments import (
 from csgmcmc.batches import Loss
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.draws import Draw, Draws, DrawStore
-from csgmcmc.posterior.batches import bar_over, groups, targets_of
+from csgmcmc.posterior.batches import Split, bar_over, groups, plain_split, targets_of
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
 from csgmcmc.posterior.members import Forward, Members, full_precision, plain_forward
 from csgmcmc.posterior.predictive import Predictive
@@ -54,6 +54,8 @@ class Posterior:
         device: where to predict; by default where the model is.
         autocast: dtype of automatic mixed precision in the forward pass.
         forward: from a model and inputs to outputs, if that is not `model(inputs)`.
+        split: from a batch of a loader to inputs and targets, if it is not a pair of them: for
+            batches that are dictionaries, `lambda batch: (batch["image"], batch["label"])`.
         vectorize: True stacks draws and evaluates them at once, False one after another; by
             default small multi-layer perceptrons on batches of at most 256 rows are stacked.
         progress: show a bar on a terminal if it takes more than a second.
@@ -69,6 +71,7 @@ class Posterior:
         device: torch.device | str | None = None,
         autocast: torch.dtype | None = None,
         forward: Forward = plain_forward,
+        split: Split = plain_split,
         vectorize: bool | None = None,
         progress: bool = True,
     ) -> None:
@@ -80,10 +83,11 @@ class Posterior:
         if not len(draws):
             raise ValueError("draws is empty: a posterior needs at least one draw")
         check_function("forward", forward)
+        check_function("split", split)
         if not any(vectorize is choice for choice in (None, True, False)):
             raise ValueError(f"vectorize must be None, True or False, got {shown(vectorize)}")
         device, autocast = check_device(device), check_autocast(autocast)
-        self.model, self.forward = model, forward
+        self.model, self.forward, self.split = model, forward, split
         self.progress = check_flag("progress", progress)
         self.likelihood = as_likelihood(likelihood)
         self._source = draws
@@ -128,11 +132,12 @@ class Posterior:
     def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
         """The averaged prediction for all of a loader, in its order.
 
-        Batches are inputs, or pairs of inputs and targets, which the prediction then holds.
+        Batches are inputs, or pairs of inputs and targets, which the prediction then holds; or
+        what `split` makes such pairs of.
         """
         with bar_over(loader, len(self.draws), "predicting", shown=self.progress) as bar:
             parts: list[Predictive] = []
-            for group in groups(loader):
+            for group in groups(loader, self.split):
                 found = self._predictions([inputs for inputs, _ in group], members, bar)
                 for prediction, (_, targets) in zip(found, group, strict=True):
                     own = targets if isinstance(targets, Tensor) else None
@@ -194,7 +199,7 @@ class Posterior:
     def _scores(self, loader: Iterable[Any]) -> Iterator[Tensor]:
         """The scores (draws, points) of one group of batches at a time."""
         with bar_over(loader, len(self.draws), "scoring", shown=self.progress) as bar:
-            for group in groups(loader):
+            for group in groups(loader, self.split):
                 targets = targets_of(group, self.members.device)
                 scores: list[list[Tensor]] = [[] for _ in group]
                 with torch.inference_mode():
@@ -246,8 +251,8 @@ class Posterior:
 
     def with_draws(self, draws: Sequence[Draw]) -> "Posterior":
         """The same model and options with other draws, of equal weight."""
-        options = {"likelihood": self.likelihood, "progress": self.progress, **self._options}
-        return Posterior(self.model, draws, **options)
+        options = {"likelihood": self.likelihood, "split": self.split, "progress": self.progress}
+        return Posterior(self.model, draws, **options, **self._options)
 
     def _with_weights(self, weights: ArrayLike) -> "Posterior":
         other = copy(self)  # stacked draws are shared
@@ -294,7 +299,7 @@ class Posterior:
         also those of the loaders' generators, are restored.
 
         Args:
-            loader: held-out pairs of inputs and targets.
+            loader: held-out pairs of inputs and targets, or what `split` makes them of.
             stepper: the `Stepper` of the run; of a `Chain`, `chain.stepper`.
             loss: of the run, as `Chain` takes it: a batch that is a pair is evaluated as
                 `loss(model(inputs), targets)`, any other as `loss(model, batch)`.
@@ -308,7 +313,7 @@ class Posterior:
         if stepper is not None:
             run = TrainingRun(
                 *(stepper, loss, data, self.model, self.draws, self.members.autocast),
-                nll=partial(batch_nll, self.likelihood, self.forward),
+                nll=partial(batch_nll, self),
             )
         elif loss is not None or data is not None:
             raise ValueError("loss and data are of a run: give its stepper too, as stepper=")
