@@ -14,8 +14,9 @@ from csgmcmc.batches import is_pair
 from csgmcmc.checks import Evaluation
 from csgmcmc.posterior.averages import weighted
 from csgmcmc.posterior.batches import bar_over, groups, plain_split, targets_of
-from csgmcmc.posterior.likelihoods import Categorical, Gaussian, Likelihood
+from csgmcmc.posterior.likelihoods import Categorical, Likelihood
 from csgmcmc.posterior.members import full_precision
+from csgmcmc.posterior.numbers import NumberLikelihood
 from csgmcmc.posterior.predictive import ClassPredictive, Predictive
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
                     with full_precision(members.device):
                         averages[batch].add(weights[numbers], outputs, keep_members=True)
                         group_scores[batch].append(likelihood.log_prob(outputs, targets[batch]))
-                        if isinstance(likelihood, Gaussian):
+                        if isinstance(likelihood, NumberLikelihood):
                             below = likelihood.cumulative(outputs, targets[batch])
                             shares = torch.as_tensor(weights[numbers], device=members.device)
                             mixed = weighted(shares, below)

@@ -27,8 +27,9 @@ from csgmcmc.batches import Loss
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.draws import Draw, Draws, DrawStore
 from csgmcmc.posterior.batches import Split, bar_over, groups, plain_split, targets_of
-from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
+from csgmcmc.posterior.likelihoods import Likelihood
 from csgmcmc.posterior.members import Forward, Members, full_precision, plain_forward
+from csgmcmc.posterior.names import as_likelihood
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.progress import Bar
 
@@ -49,8 +50,9 @@ class Posterior:
         draws: a `DrawStore`, `MemoryDraws`, or a list of some of their draws.
         weights: "uniform", or a number for each draw; `weigh` finds others.
         likelihood: of the targets given the outputs: "categorical" (logits of classes),
-            "bernoulli" (a logit for each label: binary and multi-label), "gaussian" (pairs of mean
-            and variance), or an object such as `Gaussian(variance=0.1)`.
+            "bernoulli" (a logit for each label: binary and multi-label), "gaussian" (tuples of mean
+            and variance), "student-t", "poisson", "negative-binomial", "ordinal", or an object such
+            as `Gaussian(variance=0.1)`.
         device: where to predict; by default where the model is.
         autocast: dtype of automatic mixed precision in the forward pass.
         forward: from a model and inputs to outputs, if that is not `model(inputs)`.
