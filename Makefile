@@ -1,7 +1,11 @@
 # Everything runs in .venv, which is made on the first call and again when these files change.
 VENV := .venv
 BIN := $(VENV)/bin
-PYTHON ?= python3.11
+PYTHONS ?= python3 python3.14 python3.13 python3.12 python3.11
+OF_AGE := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for each in $(PYTHONS); do $$each -c '$(OF_AGE)' 2>/dev/null && echo $$each && break; done)
+NO_PYTHON := no Python of at least 3.11 was found: install one, or name it, as in make demo PYTHON=/path/to/python3
+PIP := -m pip install -qq --disable-pip-version-check --root-user-action=ignore --no-warn-script-location
 READY := $(VENV)/.ready
 PEERS := .venv-peers
 
@@ -12,8 +16,10 @@ help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(if $(PYTHON),,$(error $(NO_PYTHON)))
+	@echo "installing into $(VENV) with $(PYTHON), once; this takes some minutes"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python $(PIP) -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: $(READY) ## What uncertainty is good for: three pictures, and three methods on digits
@@ -40,8 +46,9 @@ test-slow: $(READY) ## The slow tests
 	$(PYTEST) -m slow
 
 $(PEERS)/.ready: benchmarks/peers.txt
+	$(if $(PYTHON),,$(error $(NO_PYTHON)))
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	$(PEERS)/bin/python $(PIP) -r benchmarks/peers.txt
 	@touch $@
 
 # The benchmarks use networks of paper/.

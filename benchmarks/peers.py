@@ -141,7 +141,9 @@ def write_versions() -> None:
     code = "import importlib.metadata as m, json; print(json.dumps({n: m.version(n) for n in "
     code += "('posteriors', 'blackjax', 'jax')}))"
     versions = subprocess.check_output([PYTHON, "-c", code], text=True)
-    Path("runs/bench/peer-versions.json").write_text(versions)
+    path = Path("runs/bench/peer-versions.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(versions)
 
 
 def main() -> None:

@@ -75,6 +75,7 @@ def measure_memory(folder: Path) -> None:
         peaks[draws] = int(subprocess.check_output([sys.executable, __file__, path]))
     peaks[0] = int(subprocess.check_output([sys.executable, __file__, ""]))
     path = Path("runs/bench/prediction-memory.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"peak_bytes": peaks, "ratio": peaks[500] / peaks[10]}) + "\n")
     megabytes = {draws: f"{peak / 2**20:.0f} MiB" for draws, peak in peaks.items()}
     Console().print(

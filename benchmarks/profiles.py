@@ -135,6 +135,7 @@ def main() -> None:
     torch.set_num_threads(1)
     _measure(mixture_of_40(), results)
     path = Path("runs/bench/profiles.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=2) + "\n")
     Console().print_json(data=results)
 

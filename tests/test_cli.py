@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import csgmcmc
-from csgmcmc import demo
+from csgmcmc import DrawStore, demo
 from csgmcmc.cli import app
+from csgmcmc.files import readable_size
 from tests.chain.support import make_chain
 
 
@@ -140,14 +141,36 @@ def test_inspect_prints_what_a_store_holds(store):
     result = run("inspect", str(store))
     assert result.exit_code == 0, result.output
     for words in (
-        "12 draws",
-        "MB",
+        "12 draws, ",
+        "kB each",
         "torch 2",
         "schedule: Cyclical(steps=120",
         "all draws are intact",
     ):
         assert words in result.output
     assert "4" in result.output
+
+
+def test_inspect_of_a_stopped_run_says_how_far_it_came(tmp_path):
+    def stop(moment) -> None:
+        if moment.tick.step == 50:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_chain(tmp_path, callbacks=stop).run()
+    stopped = run("inspect", str(tmp_path)).output
+    assert "chain 0: 4 of 12 draws, stopped at step 49 of 120" in stopped
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert "4 of 12 draws, last draw at step 39 of 120" in run("inspect", str(tmp_path)).output
+    store = DrawStore(tmp_path)
+    store.lock_chain(0)
+    assert "4 of 12 draws, is running, last draw at" in run("inspect", str(tmp_path)).output
+
+
+def test_sizes_have_the_unit_that_fits():
+    sizes = (0, 999, 1_000, 217_000, 1_234_567, 5.5e9, 2e12)
+    shown = ["0 B", "999 B", "1 kB", "217 kB", "1.23 MB", "5.5 GB", "2 TB"]
+    assert [readable_size(size) for size in sizes] == shown
 
 
 def test_inspect_names_what_is_damaged(store, tmp_path):

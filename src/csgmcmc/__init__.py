@@ -1,6 +1,8 @@
 """Cyclical stochastic-gradient MCMC for PyTorch: a training loop that samples the posterior."""
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from csgmcmc.chain import Chain
 from csgmcmc.distributed import ProcessLayout, init_distributed, shutdown_distributed
@@ -48,3 +50,11 @@ __all__ = [
     "shutdown_distributed",
     "stack",
 ]
+
+if not TYPE_CHECKING:  # else every misspelt name would pass
+
+    def __getattr__(name: str) -> Any:
+        """Rooms that are slow to import, on first use: `csgmcmc.tuning.suggest_lr`."""
+        if name in ("diagnostics", "estimators", "targets", "tuning"):
+            return import_module(f"csgmcmc.{name}")
+        raise AttributeError(f"module 'csgmcmc' has no attribute {name!r}")

@@ -124,6 +124,11 @@ def plain_value(value: Any) -> Any:
         return value if number is None else number
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 draw", "12 draws"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def shown(value: Any) -> str:
     """A value in a message: one line that is not too long."""
     try:

@@ -125,6 +125,15 @@ def identity_of(path: Path) -> FileIdentity | None:
         return None
 
 
+def readable_size(size: float) -> str:
+    """A number of bytes in the unit that fits."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} TB"
+
+
 def file_sizes(folder: Path) -> dict[str, int]:
     """Sizes of the files of a folder by name, empty without it; files that vanish are skipped."""
     sizes: dict[str, int] = {}

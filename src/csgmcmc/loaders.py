@@ -6,19 +6,30 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, SubsetRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    SubsetRandomSampler,
+)
 
 from csgmcmc.arguments import shown
 
 DATA_AND_ORDER = ("dataset", "shuffle", "sampler", "batch_sampler")
 
 
-def check_data(data: Any) -> None:
+def check_data(data: Any, name: str = "data") -> None:
     """Raise a `ValueError` for what gives no batches."""
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
+        raise ValueError(
+            f"{name} is a {type(data).__name__}, a data set, which gives one example at a time: "
+            f"give a loader of it, as in DataLoader({name}, batch_size=64)"
+        )
     sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     single = isinstance(data, (str, bytes, type)) or getattr(data, "shape", None) == ()
     if single or not (hasattr(data, "__iter__") or sized):
-        raise ValueError(f"data must be a DataLoader, or a list of batches, got {shown(data)}")
+        raise ValueError(f"{name} must be a DataLoader, or a list of batches, got {shown(data)}")
 
 
 def describe_loader(loader: Any) -> dict[str, Any]:

@@ -3,7 +3,28 @@
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.text import Text
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds, or hours too."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class _Time(ProgressColumn):
+    """The time left, and which time it is."""
+
+    max_refresh = 0.5  # seconds
+
+    def render(self, task: Task) -> Text:
+        elapsed = duration(task.elapsed or 0.0)
+        if task.finished:
+            return Text(f"took {elapsed}")
+        left = task.time_remaining
+        return Text(f"{elapsed} elapsed" if left is None else f"{duration(left)} left")
 
 
 class Bar:
@@ -63,7 +84,7 @@ class Bar:
             TextColumn("{task.description}"),
             BarColumn(bar_width=self._width),
             TextColumn("{task.fields[state]}"),
-            TimeRemainingColumn(),
+            _Time(),
             console=console,
             transient=self._transient,
         )

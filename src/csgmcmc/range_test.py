@@ -113,7 +113,7 @@ def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
     if len(losses) < 5:
         raise ValueError(
             "the loss is not finite, or rises at once, at the lowest lr that was tried: check "
-            "the data and the loss for NaN and infinity, or give a lower lowest="
+            "the data and the loss for NaN and infinity, or set lr yourself"
         )
     window = max(5, steps // WINDOWS)
     half = window // 2
@@ -129,8 +129,8 @@ def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
         raise ValueError(
             f"the loss never fell from the {start:.4g} that it began with, beyond its noise, at "
             f"any lr from {lrs[0]:.2g} to {lrs[-1]:.2g}: the model does not learn in {steps} "
-            "steps; give more steps= or larger batches, check the loss and the labels, or choose "
-            "lr yourself"
+            "steps; check the loss and the labels, take larger batches, set lr yourself, or call "
+            "csgmcmc.tuning.suggest_lr with more steps"
         )
     risen = np.flatnonzero(smoothed[best:] > smoothed[best] + fall / 2)
     end = best + int(risen[0]) if len(risen) else len(lrs)

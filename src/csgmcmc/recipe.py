@@ -144,14 +144,17 @@ class Recipe:
                 f"epochs={self.epochs} and cycles={self.cycles} make {self.cycles * length} steps, "
                 f"and there must be fewer than {MOST_STEPS}: lower them"
             )
-        return Cyclical(
-            self.cycles * length,
-            self.cycles,
-            exploration=self.exploration,
-            draws_per_cycle=self.draws_per_cycle,
-            weight_decay_scales=self.weight_decay_scales,
-            temperature_scales=self.temperature_scales,
-        )
+        try:
+            return Cyclical(
+                self.cycles * length,
+                self.cycles,
+                exploration=self.exploration,
+                draws_per_cycle=self.draws_per_cycle,
+                weight_decay_scales=self.weight_decay_scales,
+                temperature_scales=self.temperature_scales,
+            )
+        except ValueError as error:  # a schedule counts in steps, a recipe in epochs
+            raise ValueError(str(error).replace("more steps", "more epochs")) from error
 
     def make_chain(
         self,

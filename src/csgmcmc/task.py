@@ -24,7 +24,7 @@ from csgmcmc.chain import Chain
 from csgmcmc.checks.num_data import default_num_data
 from csgmcmc.loaders import batches_of
 from csgmcmc.posterior import Categorical, Likelihood
-from csgmcmc.posterior.likelihoods import as_likelihood
+from csgmcmc.posterior.names import as_likelihood
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe
 from csgmcmc.stacked import Stack

@@ -1,6 +1,7 @@
 import io
 import math
 import os
+import re
 import shutil
 import subprocess
 import warnings
@@ -12,11 +13,17 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, DrawStore, Tick
+from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, DrawStore, MemoryDraws, Tick
 from csgmcmc.chain import read_scalars
 from csgmcmc.chain.progress import Display
 from csgmcmc.draws.lock import is_locked
-from csgmcmc.errors import DivergedError, LockedError, StoreError, StoreWarning
+from csgmcmc.errors import (
+    DivergedError,
+    LockedError,
+    SamplingWarning,
+    StoreError,
+    StoreWarning,
+)
 from tests.chain.support import Noisy, make_chain
 from tests.support import HESSIAN, MODE, assert_moments, eigen_covariance, same_bits
 
@@ -304,7 +311,7 @@ def test_progress_is_a_line_now_and_then_without_a_terminal(monkeypatch):
     with display:
         tick = Tick(4, 1, "sample", 0.5, 1.0, collect=True)
         display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)
-    for words in ("chain 3: step 5/10", "cycle 2/2 sample", "lr 0.05", "7 draws", "s left"):
+    for words in ("chain 3: step 5/10", "cycle 2/2 sample", "lr 0.05", "7 draws, 0:00 left"):
         assert words in output.getvalue()
 
 
@@ -319,6 +326,64 @@ def test_progress_is_a_bar_on_a_terminal_and_nothing_when_off():
     with Display("x", 10, 2, 0, shown=False, console=Console(file=silent)) as display:
         display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)
     assert silent.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("columns", "details"),
+    [
+        (60, "cycle 3/8 loss 0.0123"),
+        (80, "cycle 3/8 explore loss 0.0123 7 draws"),
+        (160, "cycle 3/8 explore lr 0.05 T 1e-05 loss 0.0123 7 draws"),
+    ],
+)
+def test_the_bar_has_step_and_time_and_what_fits_beside_them(columns, details, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=columns)
+    with Display("chain 0", 2500, 8, 0, console=console) as display:
+        tick = Tick(799, 2, "explore", 0.5, 1.0, collect=False)
+        display.update(tick, lr=0.05, temperature=1e-5, loss=0.01234, draws=7)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.getvalue())
+    line = plain.split("\r")[-1].splitlines()[0]
+    assert re.fullmatch(rf"chain 0 \S+ *800/2500 {details} +0:00 (elapsed|left) *", line)
+    assert len(line) <= columns
+
+
+def test_what_is_interrupted_says_where_it_stopped_and_how_to_go_on(tmp_path):
+    def stop(moment) -> None:
+        if moment.tick.step == 50:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        make_chain(tmp_path, callbacks=stop).run()
+    assert caught.value.__notes__ == [
+        "chain 0 was stopped at step 51 of 120 with 4 of 12 draws; run(resume=True) goes on from "
+        "step 49"
+    ]
+    with pytest.raises(KeyboardInterrupt) as caught:
+        make_chain("", draws=MemoryDraws(), callbacks=stop).run()
+    (note,) = caught.value.__notes__
+    assert "4 of 12 draws, which are in memory; to resume a run, keep its draws in" in note
+
+
+def test_an_error_after_some_steps_says_where_the_run_stopped(tmp_path):
+    def fail(moment) -> None:
+        if moment.tick.step == 50:
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine") as caught:
+        make_chain(tmp_path, callbacks=fail).run()
+    assert caught.value.__notes__[0].startswith("chain 0 was stopped at step 51 of 120 with 4 of")
+    with pytest.raises(ValueError, match="has begun already") as caught:
+        make_chain(tmp_path).run()
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_store_that_would_stay_empty_is_warned_of(tmp_path):
+    with pytest.warns(SamplingWarning, match="keeps no draws, so that the store stays empty"):
+        assert len(make_chain(tmp_path, schedule=Constant(2)).run()) == 0
+    make_chain(tmp_path / "quiet", schedule=Constant(2), watch=False).run()
+    make_chain("", draws=MemoryDraws(), schedule=Constant(2)).run()
 
 
 @pytest.mark.parametrize("size", ["160k", "300k"])
@@ -400,7 +465,9 @@ def test_the_lock_is_held_through_the_last_callback(tmp_path):
     def look(info):
         found.append(is_locked(tmp_path / "chains" / "0000.lock"))
 
-    chain = linear_chain([next(iter(DataLoader(plain_data(), 8)))], Constant(3), callbacks=look)
+    chain = linear_chain(
+        [next(iter(DataLoader(plain_data(), 8)))], Constant(3, every=1), callbacks=look
+    )
     chain.stepper.draws = DrawStore(tmp_path)
     chain.run()
     assert found == [True] * 3

@@ -9,6 +9,7 @@ from torch import nn
 
 from csgmcmc import Chain, Draw, Schedule
 from csgmcmc.checks import ParameterReport, parameter_reports
+from csgmcmc.stepper import LoopWords
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Run:
     schedule: Schedule
     batches_per_step: float = 1.0
     chain_id: int = 0
+    words: LoopWords | None = None
 
 
 def reports(

@@ -12,10 +12,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, Posterior
 from csgmcmc.checks import Evaluation, check_draws
+from csgmcmc.checks.noise import describe_noise
+from csgmcmc.checks.verdict import percents, told_apart
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.posterior import Gaussian
 from csgmcmc.posterior.evaluation import evaluate
 from csgmcmc.posterior.likelihoods import Categorical
+from csgmcmc.stepper import LoopWords
 from tests.checks.support import Run, of_run
 from tests.posterior.support import Scale, Table
 
@@ -111,6 +114,58 @@ def test_an_average_is_compared_with_its_best_draw():
     assert worse.better.holds is False
     alone = posterior_of([logits], [0]).check(loader_of(labels))
     assert alone.better.holds is None
+
+
+def test_the_best_draw_is_picked_on_other_points_than_it_is_compared_on(quick):
+    """Of 60 draws that differ by chance alone, the best of all points has been lucky there."""
+    logits, labels = truth()
+    found = posterior_of(noisy(logits[:40], 60, 0.3), [0] * 60).check(loader_of(labels[:40]))
+    numbers = found.numbers
+    assert numbers["nll_best_draw"] < numbers["nll"] < numbers["nll_mean_of_draws"]
+    assert numbers["nll_picked_draw"] > numbers["nll"]
+    assert found.better.holds
+    kinds = ("nll", "nll_mean_of_draws", "nll_best_draw", "nll_picked_draw")
+    average, mean, best, picked = (f"{numbers[kind]:.3f}" for kind in kinds)
+    assert found.better.words == (
+        f"NLL of the average {average}, of the mean draw {mean}, of the best draw {best} "
+        f"({picked} if it is picked on other data)"
+    )
+
+
+def test_a_bad_first_cycle_is_named_with_what_helps(quick):
+    logits, labels = truth()
+    tables = [*noisy(torch.zeros_like(logits), 3, 3.0), *noisy(logits, 6, 0.01)]
+    posterior = posterior_of(tables, [0] * 3 + [1] * 3 + [2] * 3)
+    found = posterior.check(loader_of(labels))
+    assert found.better.holds is False
+    (advice,) = [one for one in found.advice if "is bad" in one]
+    assert advice.startswith("cycle 1 is bad, without it the NLL is ")
+    assert advice.endswith(
+        'weigh("stacking", held_out) gives bad cycles less weight, burn_in keeps no draws of the '
+        "first, more steps make cycles longer"
+    )
+    stacked = posterior.weigh("stacking", loader_of(labels)).check(loader_of(labels))
+    assert not any("stacking" in one for one in stacked.advice)
+    later = posterior_of(tables[::-1], [0] * 3 + [1] * 3 + [2] * 3, chains=[0] * 3 + [1] * 6)
+    (advice,) = [one for one in later.check(loader_of(labels)).advice if "is bad" in one]
+    assert advice.startswith("cycle 2 of chain 1 is bad")
+    assert "burn_in" not in advice
+
+
+def test_numbers_that_differ_are_written_so():
+    assert told_apart(0.0212, 0.0208) == ["0.0212", "0.0208"]
+    assert told_apart(0.5, 0.5 + 1e-9) == ["0.500", "0.500"]
+    assert percents(0.4996, 0.5, digits=0) == ["49.96%", "50.00%"]
+    assert describe_noise(0.0999).startswith("injected noise is 0.0999 times")
+    assert describe_noise(2412.0).startswith("injected noise is 2,400 times")
+    assert describe_noise(math.inf) == "the minibatches add no noise"
+
+
+def test_advice_has_the_words_of_the_loop(quick):
+    words = LoopWords(steps="--epochs", exploration="--exploration", lr="--lr")
+    found, _ = judged(heats=(0.2, 0.2), words=words)
+    (advice,) = [one for one in found.advice if "spread out" in one]
+    assert advice.endswith("sample longer (more --epochs, less --exploration), or raise --lr")
 
 
 def test_binary_labels():
@@ -289,13 +344,13 @@ def test_constant_forecasts_may_be_underconfident_or_overconfident():
     right = posterior_of([sure, sure], [0, 1])
     found = right.check(loader_of(torch.zeros(400, dtype=torch.long)))
     assert found.calibrated.holds is False
-    assert "; underconfident" in found.calibrated.words
-    assert any("makes it more confident" in advice for advice in found.advice)
+    assert ", underconfident;" in found.calibrated.words
+    assert any("make it more confident" in advice for advice in found.advice)
     assert found.numbers["ece"] == pytest.approx(0.1, abs=1e-6)
     wrong = torch.zeros(400, dtype=torch.long)
     wrong[:80] = 1  # of 20%, where 10% would be honest
     found = right.check(loader_of(wrong))
-    assert "; overconfident" in found.calibrated.words
+    assert ", overconfident;" in found.calibrated.words
     assert found.numbers["error"] == pytest.approx(0.2)
 
 
@@ -398,6 +453,7 @@ def judged(
     count=7,
     lrs=None,
     data=None,
+    words=None,
     **options,
 ):
     """A check of exact draws of a posterior at temperatures of its layers."""
@@ -419,7 +475,7 @@ def judged(
         group["lr"] = lr
     sampler = sampler_type(groups, **options)
     schedule = Constant(20) if schedule is None else schedule
-    run = Run(model, half_square, data, sampler, schedule)
+    run = Run(model, half_square, data, sampler, schedule, words=words)
     posterior = Posterior(model, draws, likelihood=Gaussian(1.0))
     return posterior.check(DataLoader(pairs, 50), **of_run(run)), targets
 
@@ -434,7 +490,10 @@ def test_a_temperature_alone_may_be_wrong():
         assert found.sampling.holds is False
         assert found.numbers["noise_ratio"] > 1
         assert found.numbers[f"share_too_{way}"] == 1
-        assert found.sampling.words.endswith(f"; too {way}: layers.0, layers.1")
+        assert found.sampling.words.startswith(
+            "temperature right to a factor of 2 for 0% of the weights (at least 50%), "
+            f"too {way}: layers.0, layers.1; fine: injected noise is"
+        )
         assert any(remedy in advice for advice in found.advice)
     # A little off, less than a factor of two, is found but not blamed.
     for heat in (1.5, 0.7):
@@ -452,14 +511,14 @@ def test_layers_weigh_by_their_size():
     least, _ = judged(heats=(1.0, 4.0))
     assert least.numbers["share_too_hot"] == 0.25
     assert least.sampling.holds
-    assert least.sampling.words.endswith("; too hot: layers.1")
+    assert least.sampling.words.endswith("for 75% of the weights (at least 50%), too hot: layers.1")
     assert not any("hotter" in advice for advice in least.advice)
     half, _ = judged(heats=(4.0, 1.0), sizes=(200, 200))
     assert half.sampling.holds
     both, _ = judged(heats=(4.0, 0.2), sizes=(200, 200))
     assert both.sampling.holds is False
     many, _ = judged(heats=[4.0] * 6, sizes=[100] * 6)
-    assert many.sampling.words.endswith("layers.0, layers.1, layers.2, layers.3 and 2 more")
+    assert "layers.0, layers.1, layers.2, layers.3 and 2 more; fine:" in many.sampling.words
 
 
 def test_the_noise_ratio_is_that_of_all_weights():
@@ -470,7 +529,7 @@ def test_the_noise_ratio_is_that_of_all_weights():
     minibatch = 300 * 0.01**2 * variances[0] + 100 * 0.05**2 * variances[1]
     assert found.numbers["noise_ratio"] == pytest.approx(injected / minibatch, rel=1e-4)
     words = f"injected noise is {injected / minibatch:.2g} times that of the minibatches"
-    assert found.sampling.words == words
+    assert found.sampling.words.startswith(f"{words} (at least 0.1); temperature right")
 
 
 def test_the_advice_on_minibatch_noise_depends_on_the_temperature_it_causes():

@@ -53,7 +53,8 @@ def test_rows_in_place_of_labels_are_found_out(monkeypatch):
     assert found.numbers["num_data_ratio"] == pytest.approx(0.2, rel=1e-3)
     words = found.sampling.words
     assert words.startswith("num_data=120, but N x loss is the likelihood's NLL of all data for N=")
-    assert "N=600, so that the posterior is 5 times too hot; injected noise is" in words
+    assert "N=600, so that the posterior is 5 times too hot; temperature right" in words
+    assert "; fine: injected noise is" in words
     assert any("make the sampler with num_data=600" in advice for advice in found.advice)
 
     right = checked(LABELS, binary_cross_entropy_with_logits, 5 * ROWS, "bernoulli")

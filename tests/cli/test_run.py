@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -128,7 +129,9 @@ def test_a_run_that_was_stopped_by_ctrl_c_goes_on_exactly(two_chains, folder):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 130, output
-    assert output.splitlines()[-1] == "csgmcmc: stopped; the same command resumes the run"
+    stopped = r"csgmcmc: chain 1 was stopped at step \d+ of 24 with [1-3] of 4 draws; the same "
+    stopped += r"command goes on from step \d+"
+    assert re.fullmatch(stopped, output.splitlines()[-1])
     assert "Traceback" not in output
     assert 4 < len(DrawStore("out")) < 8
     (folder / "slow").unlink()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import GradientAccumulationScheduler
+from lightning.pytorch.callbacks import EarlyStopping, GradientAccumulationScheduler
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.strategies import ModelParallelStrategy
@@ -28,6 +28,8 @@ from tests.integrations.lightning_support import (
     STEPS,
     Network,
     Points,
+    StopAt,
+    Stopped,
     Validated,
     assert_same,
     fit,
@@ -240,9 +242,36 @@ def test_a_trainer_that_runs_on_after_the_schedule_is_refused():
 
 
 def test_a_trainer_that_stops_before_the_schedule_is_named():
-    with pytest.warns(UserWarning, match=r"stops after 54 of the 60 steps .*max_steps=60"):
+    with pytest.warns(UserWarning, match=r"54 of the 60 .* 9 of its 12 draws: .*max_steps=60"):
         draws = fit(max_steps=-1, max_epochs=9)
     assert len(draws) == 9
+
+
+class Rising(Network):
+    """Its validation loss rises, as that of every cycle does when it begins."""
+
+    def validation_step(self, batch, batch_idx):
+        self.log("loss", float(self.global_step))
+
+
+def test_early_stopping_is_warned_of_and_its_end_says_how_many_draws_there_are():
+    callback = SamplingCallback(SCHEDULE)
+    early = EarlyStopping("loss", patience=2)
+    trainer = make_trainer(callback, early, num_sanity_val_steps=0)
+    with pytest.warns(SamplingWarning) as caught:
+        trainer.fit(Rising(), in_order(), in_order())
+    ours = [warning for warning in caught if warning.category is SamplingWarning]
+    first, last = (str(warning.message) for warning in ours)
+    assert first.startswith("EarlyStopping may end the run before its draws are made")
+    assert last.startswith("the run has ended at step 18 of 60 with 3 of 12 draws, before the end")
+    assert len(callback.draws) == 3
+
+
+def test_an_error_says_how_many_draws_there_are():
+    with pytest.raises(Stopped) as caught:
+        make_trainer(SamplingCallback(SCHEDULE), StopAt(25)).fit(Network(), in_order())
+    (note,) = caught.value.__notes__
+    assert "ended at step 25 of 60 with 4 of 12 draws" in note
 
 
 def test_a_trial_run_is_not():

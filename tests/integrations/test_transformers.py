@@ -256,6 +256,13 @@ def test_skipped_steps_do_not_count(tmp_path, capsys):
     assert [draw.step for draw in draws] == [step for step in KEPT if step < taken]
 
 
+def test_an_early_end_says_how_many_draws_there_are(tmp_path, capsys):
+    draws = trained(tmp_path, llama(), sentences(), callbacks=[Stop(7)])
+    said = capsys.readouterr().err
+    assert f"ended at step 7 of 12 with {len(draws)} of 6 draws" in said
+    assert len(draws) == 3
+
+
 def test_it_says_what_n_is(tmp_path, capsys):
     trained(tmp_path, llama(), sentences(masked=False), disable_tqdm=False)
     assert "N=84 targets in the loss; 12 steps, 6 draws" in capsys.readouterr().err

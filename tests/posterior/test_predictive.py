@@ -398,7 +398,7 @@ def test_what_cannot_be_a_posterior():
     with pytest.raises(ValueError, match="draws is empty"):
         Posterior(model, MemoryDraws())
     with pytest.raises(ValueError, match="likelihood must be one of 'categorical'"):
-        Posterior(model, draws, likelihood="poisson")
+        Posterior(model, draws, likelihood="gamma")
     with pytest.raises(ValueError, match="no parameters"):
         Posterior(torch.nn.ReLU(), draws)
 

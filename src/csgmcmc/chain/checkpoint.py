@@ -2,6 +2,7 @@
 
 import warnings
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,24 @@ class Checkpoints:
         self._newest_step = max((state["taken"] for state in states), default=-1)
         return states
 
+    @property
+    def newest_step(self) -> int:
+        """Steps that the chain had taken at the newest; -1 without any."""
+        return self._newest_step
+
     def exist(self) -> bool:
         return self.newest.exists() or self.previous.exists()
+
+
+def steps_at_checkpoint(folder: Path, chain_id: int) -> int | None:
+    """Steps that a chain in `folder` had taken at its newest checkpoint; None if there is none."""
+    found = Checkpoints(folder / "checkpoints", f"{chain_id:04d}")
+    for path in (found.newest, found.previous):
+        # A damaged one is an error for who resumes, not for who looks.
+        with suppress(Exception):
+            state = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
+            return int(state["taken"])
+    return None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A chain: batches and gradients for a stepper, with checkpoints and a display."""
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -21,12 +22,14 @@ from csgmcmc.checks.num_data import terms_in_mean, warn_of_num_data
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
+from csgmcmc.errors import SamplingWarning
 from csgmcmc.files import check_path
 from csgmcmc.loaders import check_data, describe_loader, to_device
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule
 from csgmcmc.stacked import Stack
 from csgmcmc.stepper import LoopWords, Stepper
+from csgmcmc.stepper.words import describe_position
 
 WORDS = LoopWords(
     resume="run(resume=True)",
@@ -187,6 +190,7 @@ class Chain:
         """
         if self._watches:
             self._watch = Watch(self.stepper, clip=self.clip, warns=self.layout.writes)
+            self._warn_of_no_draws()
         try:
             self.stepper.lock(described=False)  # a checkpoint may bring another seed
             if self._checkpoints is not None:
@@ -198,12 +202,25 @@ class Chain:
             self.stepper.begin()
             if self.stepper.taken == 0:
                 self._save()
-            self._run()
+            try:
+                self._run()
+            except BaseException as error:
+                if self.stepper.taken or isinstance(error, KeyboardInterrupt):
+                    error.add_note(self._describe_stop())
+                raise
         finally:
             self.stepper.close()
             if self._checkpoints is not None:
                 self._checkpoints.close()
         return self.draws
+
+    def _describe_stop(self) -> str:
+        """Where an interrupted run is, and how to go on."""
+        where = f"chain {self.chain_id} was stopped at {describe_position(self.stepper)}"
+        if self._checkpoints is None:
+            return f"{where}, which are in memory; to resume a run, keep its draws in a DrawStore"
+        step = max(self._checkpoints.newest_step, 0)
+        return f"{where}; {self.stepper.words.resume} goes on from step {step}"
 
     def _run(self) -> None:
         first, steps = self.stepper.taken, self.schedule.steps
@@ -305,6 +322,17 @@ class Chain:
             remedy="; watch=False silences this",
         )
 
+    def _warn_of_no_draws(self) -> None:
+        """Warn of a store that would stay empty."""
+        stores = isinstance(self.draws, DrawStore) and self.layout.writes
+        if stores and self.schedule.total_draws == 0:
+            warnings.warn(
+                "the schedule keeps no draws, so that the store stays empty: give it draws=, "
+                "draws_per_cycle= or every=; watch=False silences this",
+                SamplingWarning,
+                stacklevel=3,
+            )
+
     def _unshared(self) -> AbstractContextManager[None]:
         """Gradients are shared among replicas with the last batch of a step only."""
         forward = self._forward
@@ -332,8 +360,9 @@ class Chain:
         saved = self._checkpoints is not None and self._checkpoints.exist()
         if saved or self.stepper.taken:
             where = f" in {self._folder}" if saved else ""
+            resume = self.stepper.words.resume
             raise ValueError(
-                f"chain {self.chain_id} has begun already{where}: {WORDS.resume} resumes it; "
+                f"chain {self.chain_id} has begun already{where}: {resume} resumes it; "
                 "another chain_id or an empty store begins a new one"
             )
 

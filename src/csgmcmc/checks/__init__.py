@@ -6,13 +6,14 @@ from csgmcmc.checks.watch import Watch
 from csgmcmc.lazy import lazy_attributes
 
 if TYPE_CHECKING:
-    from csgmcmc.checks.check import Check, Verdict, check_draws
+    from csgmcmc.checks.check import Check, check_draws
     from csgmcmc.checks.evaluation import Evaluation, TrainingRun
     from csgmcmc.checks.parameter_temperatures import (
         ParameterReport,
         kinetic_temperatures,
         parameter_reports,
     )
+    from csgmcmc.checks.verdict import Verdict
 
 __all__ = [
     "Check",
@@ -28,7 +29,8 @@ __all__ = [
 
 __getattr__ = lazy_attributes(
     __name__,
-    check=("Check", "Verdict", "check_draws"),
+    check=("Check", "check_draws"),
     evaluation=("Evaluation", "TrainingRun"),
     parameter_temperatures=("ParameterReport", "kinetic_temperatures", "parameter_reports"),
+    verdict=("Verdict",),
 )

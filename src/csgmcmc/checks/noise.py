@@ -6,8 +6,10 @@ from torch import Tensor
 
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers.base import Group
+from csgmcmc.stepper import LoopWords
 
 NEGLIGIBLE = 0.1  # ratio below which minibatch noise dominates
+LARGE = 100  # ratio from which it is written without a fraction
 COLD = 0.5  # temperature, minibatch noise included, below which a run is close to optimisation
 
 
@@ -17,20 +19,26 @@ def noise_ratio(injected: float, minibatch: float) -> float:
 
 
 def describe_noise(ratio: float) -> str:
-    return f"injected noise is {ratio:.2g} times that of the minibatches"
+    if math.isinf(ratio):
+        return "the minibatches add no noise"
+    digits = 2
+    while (float(f"{ratio:.{digits}g}") < NEGLIGIBLE) != (ratio < NEGLIGIBLE):
+        digits += 1  # what is below the bound is written so
+    times = f"{ratio:.{digits}g}" if ratio < LARGE else f"{float(f'{ratio:.2g}'):,.0f}"
+    return f"injected noise is {times} times that of the minibatches"
 
 
-def noise_advice(ratio: float, temperature: float) -> str:
+def noise_advice(ratio: float, temperature: float, words: LoopWords) -> str:
     """What to change if the ratio is negligible; it depends on how hot the minibatches make it."""
     heated = temperature * (1 + 1 / ratio) if ratio else math.inf
     if heated < COLD:
         return (
-            "this is close to a snapshot ensemble, not a sample of the posterior; raise the "
-            "temperature or the batch size, or lower lr"
+            "this is close to a snapshot ensemble, not a sample of the posterior; raise "
+            f"{words.temperature} or {words.batch_size}, or lower {words.lr}"
         )
     return (
-        f"minibatch noise heats the chain to a temperature of up to {heated:.2g}; raise the batch "
-        "size, lower lr, or give SGHMC gradient_variance="
+        f"minibatch noise heats the chain to a temperature of up to {heated:.2g}; raise "
+        f"{words.batch_size}, lower {words.lr}, or give SGHMC gradient_variance="
     )
 
 

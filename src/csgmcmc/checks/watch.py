@@ -17,6 +17,7 @@ from torch import Tensor
 from csgmcmc.arguments import check_kind
 from csgmcmc.checks import noise
 from csgmcmc.checks.run import StepperLike, level_of_caller
+from csgmcmc.checks.verdict import words_of
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Schedule, Tick
@@ -158,6 +159,7 @@ class _NoiseWatch:
 
     def __init__(self, stepper: StepperLike, sampler: Sampler, clip: float | None) -> None:
         self._model, self._sampler, self._clip = stepper.model, sampler, clip
+        self._words = words_of(stepper)
         size = sum(local_shard(param).numel() for param in self._model.parameters())
         self._stride = max(1, -(-size // MOST_WEIGHTS))
         # The first half of a stage, so that the warning comes while there is time.
@@ -236,9 +238,10 @@ class _NoiseWatch:
         if len(self._ratios) >= FEWEST_LOOKS:
             ratio = statistics.median(self._ratios)
             if ratio < NEGLIGIBLE:
+                advice = noise.noise_advice(ratio, self._temperature, self._words)
                 found.append(
                     f"the {noise.describe_noise(ratio)} while sampling, at temperature "
-                    f"{self._temperature:.2g}: {noise.noise_advice(ratio, self._temperature)}"
+                    f"{self._temperature:.2g}: {advice}"
                 )
         if len(self._clipped) >= FEWEST_LOOKS and statistics.fmean(self._clipped) > 0.5:
             found.append(

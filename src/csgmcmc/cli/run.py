@@ -89,9 +89,10 @@ def run(
                 record |= _judge(done, out, wanted=report is not False)
                 record["chains"] = max(total, record["chains"])
                 _write(out / NAME, record)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if is_main:
-            typer.echo("csgmcmc: stopped; the same command resumes the run", err=True)
+            notes = getattr(error, "__notes__", ["stopped; the same command resumes the run"])
+            typer.echo(f"csgmcmc: {notes[0]}", err=True)
         raise typer.Exit(130) from None
     except SettingsMismatchError as error:
         raise fail(f"{error}: use another --out, or delete {out}") from error

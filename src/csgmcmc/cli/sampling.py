@@ -15,8 +15,22 @@ from csgmcmc.draws import DrawStore, keep_trainable
 from csgmcmc.loaders import clone_loader
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe
+from csgmcmc.stepper import LoopWords
 from csgmcmc.task import CHAIN_SEED_OFFSET, MakeTask, Task, with_own_start
 
+WORDS = LoopWords(
+    resume="the same command",
+    exact_resume=None,
+    clip='chain_options={"clip": ...} of the script\'s task',
+    mixed_precision='chain_options={"autocast": torch.bfloat16} of the script\'s task',
+    lr="--lr",
+    temperature="--temperature",
+    steps="--epochs",
+    cycles="--cycles",
+    exploration="--exploration",
+    burn_in=None,
+    stacking='Posterior.weigh("stacking", held_out)',
+)
 BATCH_SEED_OFFSET = 500  # between the seed of a chain's initial weights and that of its batches
 
 
@@ -83,6 +97,7 @@ def _sample_one(
     options = {"device": device, "progress": _variable("RANK", 0) == 0, **task.chain_options}
     parts = (task.model, task.loss, divided(task.data, here, seed_of(recipe)), store)
     chain = recipe.make_chain(*parts, num_data=task.size, layout=here, **options)
+    chain.stepper.words = WORDS
     if here.chain_id > 0:  # otherwise all chains would see the data in the same order
         for generator in chain.generators:
             if isinstance(generator, torch.Generator):

@@ -8,8 +8,9 @@ from typing import Any, get_args, overload
 
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count, check_kind
+from csgmcmc.arguments import check_choice, check_count, check_kind, counted
 from csgmcmc.draws.ordered import ByChainAndStep, Key
+from csgmcmc.files import readable_size
 from csgmcmc.schedules import Stage
 from csgmcmc.shards import whole_tensor
 
@@ -123,6 +124,20 @@ class Draws(ABC, Sequence[Draw]):
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def __repr__(self) -> str:
+        cycles = len({(draw.chain_id, draw.cycle) for draw in self})
+        counts = [(len(self), "draw"), (cycles, "cycle"), (len(self.chain_ids), "chain")]
+        words = ", ".join(counted(number, noun) for number, noun in counts)
+        return f"{type(self).__name__}{self._place()}: {words}, {readable_size(self._size())}"
+
+    def _place(self) -> str:
+        """Where the draws are, in parentheses."""
+        return ""
+
+    def _size(self) -> int:
+        """Bytes of all draws."""
+        return sum(tensor.nbytes for draw in self for tensor in draw.tensors().values())
 
     def __iter__(self) -> Iterator[Draw]:
         return iter(self.ordered())

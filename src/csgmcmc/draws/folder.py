@@ -9,6 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from csgmcmc.arguments import check_kind, plain_value
 from csgmcmc.draws.lock import is_locked
 from csgmcmc.errors import StoreError
 from csgmcmc.files import FileIdentity, identity_of, parts_of
@@ -138,3 +141,17 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that write draws."""
     packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy", "safetensors")}
     return {"python": platform.python_version(), **packages}
+
+
+def checked_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:
+    """The same as plain values, as they are read again; a `ValueError` if JSON cannot hold them."""
+    found = {} if provenance is None else check_kind("provenance", provenance, dict, "a dictionary")
+    try:
+        return json.loads(json.dumps(plain_value(found)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"provenance must be plain values, that JSON can hold: {error}") from error
+
+
+def name_of(dtype: torch.dtype | None) -> str | None:
+    """How a dtype is written in a store."""
+    return None if dtype is None else str(dtype)

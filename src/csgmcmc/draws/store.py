@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_items, check_kind, plain_value
+from csgmcmc.arguments import check_items, check_kind
 from csgmcmc.devices import check_dtype
 from csgmcmc.draws import folder as contents
 from csgmcmc.draws.base import Draw, Draws
@@ -78,7 +78,8 @@ class DrawStore(Draws):
             words = "names of tensors, or a function of a name"
             for name in (only := check_items("only", only, words)):
                 check_kind("only", name, str, words)
-        self.path, self.provenance = check_path("path", path), _checked_provenance(provenance)
+        self.path = check_path("path", path)
+        self.provenance = contents.checked_provenance(provenance)
         self._only, self._dtype = only, dtype
         self._base = SharedTensors(self.path / "base.safetensors")
         self._kept: ByChainAndStep[dict[str, Any]] = ByChainAndStep()
@@ -141,7 +142,7 @@ class DrawStore(Draws):
         for name in without_line:
             chains.setdefault(contents.chain_of(name), set()).add(name)
         for chain_id, of_chain in chains.items():
-            if chain_id is not None and is_locked(self._lock_file(chain_id)):
+            if chain_id is not None and self.is_being_written(chain_id):
                 without_line = without_line - of_chain
             elif chain_id is not None:
                 self._read_on(chain_id)
@@ -236,6 +237,15 @@ class DrawStore(Draws):
         """Bytes of all draws, without `base.safetensors`."""
         return sum(record["bytes"] for record in self._kept.values())
 
+    _size = size_on_disk
+
+    def _place(self) -> str:
+        return f"('{self.path}')"
+
+    def is_being_written(self, chain_id: int) -> bool:
+        """Whether some process writes a chain now."""
+        return is_locked(self._lock_file(chain_id))
+
     def lock_chain(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Become the only writer of a chain, until `close`; `append` does so by itself.
 
@@ -245,11 +255,11 @@ class DrawStore(Draws):
         with self._mutex, readable_io_errors(self.path, f"locking chain {chain_id}"):
             if not self._holds(chain_id):
                 self._lock(chain_id)
-                if self._dtype_on_disk != _named(self._dtype):
+                if self._dtype_on_disk != contents.name_of(self._dtype):
                     self.close([chain_id])
                     raise StoreError(
                         f"{self.path} keeps draws in dtype={self._dtype_on_disk}, and was opened "
-                        f"with dtype={_named(self._dtype)}: open it with the same"
+                        f"with dtype={contents.name_of(self._dtype)}: open it with the same"
                     )
             if provenance is not None:
                 self._write_header(chain_id, provenance)
@@ -316,7 +326,7 @@ class DrawStore(Draws):
     def _create(self) -> None:
         file = self.path / "store.json"
         if not file.exists():
-            text = json.dumps({"format": contents.FORMAT, "dtype": _named(self._dtype)})
+            text = json.dumps({"format": contents.FORMAT, "dtype": contents.name_of(self._dtype)})
             atomic_write(file, lambda temporary: temporary.write_text(text + "\n"))
             self._dtype_on_disk = contents.read_dtype(self.path)
 
@@ -328,7 +338,7 @@ class DrawStore(Draws):
         header = self._headers.get(chain_id)
         if header is not None and (provenance is None or self._kept.has_chain(chain_id)):
             return
-        made = {**self.provenance, **_checked_provenance(provenance or {})}
+        made = {**self.provenance, **contents.checked_provenance(provenance or {})}
         if header is not None and header.get("provenance") == made:
             return
         header = {"chain": chain_id, "provenance": made, "versions": contents.versions()}
@@ -387,16 +397,3 @@ class DrawStore(Draws):
         with self._mutex, self.locked([chain_id]), readable_io_errors(self.path, action):
             self._manifest(chain_id).append(line, flushed=False)  # by `locked`
             self._log_likelihoods[key] = value
-
-
-def _checked_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:
-    """The same as plain values, as they are read again; a `ValueError` if JSON cannot hold them."""
-    found = {} if provenance is None else check_kind("provenance", provenance, dict, "a dictionary")
-    try:
-        return json.loads(json.dumps(plain_value(found)))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"provenance must be plain values, that JSON can hold: {error}") from error
-
-
-def _named(dtype: torch.dtype | None) -> str | None:
-    return None if dtype is None else str(dtype)

@@ -23,11 +23,11 @@ from csgmcmc.estimators.batches import Batches
 from csgmcmc.estimators.folds import folds, rows_without, weights_of_cycles
 from csgmcmc.estimators.ladder import Ladder
 from csgmcmc.estimators.network import Module, Perceptrons, own_module, perceptron
+from csgmcmc.estimators.record import RunRecord
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import Sampler
-from csgmcmc.schedules import Schedule
 from csgmcmc.tuning import suggest_lr
 
 MOST_CHAINS = 10_000
@@ -39,17 +39,6 @@ WEIGHT_THAT_COUNTS = 0.05  # of a cycle, for `check`
 FALLBACK_LR = 0.3
 PREDICTION_BATCH_SIZE = 4096
 MOST_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate gradients on
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """What a check needs of a run, as `csgmcmc.checks.StepperLike`."""
-
-    model: nn.Module
-    sampler: Sampler
-    schedule: Schedule
-    chain_id: int
-    batches_per_step: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from csgmcmc.arguments import check_number
 from csgmcmc.estimators.base import BayesianMLP
 from csgmcmc.estimators.network import Module, Perceptrons, WithNoise
-from csgmcmc.estimators.quantiles import mixture_quantiles
 from csgmcmc.posterior import GaussianPredictive
+from csgmcmc.posterior.mixture import Mixture
 from csgmcmc.samplers import Sampler
 from csgmcmc.samplers import discover as samplers
 
@@ -254,7 +254,17 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
             entropy=(found.entropy + scale.log())[..., outputs],
             expected_entropy=(found.expected_entropy + scale.log())[..., outputs],
             members=None if found.members is None else (mean + scale * found.members)[..., outputs],
+            mixture=self._in_units_of_targets(found.mixture),
         )
+
+    def _in_units_of_targets(self, mixture: Mixture | None) -> Mixture | None:
+        if mixture is None:
+            return None
+        mean, scale = map(torch.from_numpy, (self._target_mean, self._target_scale))
+        outputs = slice(None) if not self._squeezes else 0
+        loc, std = (mixture.parameters[name] for name in ("loc", "scale"))
+        moved = {"loc": (mean + scale * loc)[..., outputs], "scale": (scale * std)[..., outputs]}
+        return replace(mixture, parameters=moved)
 
     def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike) -> Floats:  # noqa: N803
         """Quantiles of a new observation at each row, of shape (quantiles, rows[, outputs]).
@@ -274,11 +284,12 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         with torch.inference_mode():
             for rows in self._features(X).split(QUANTILE_BATCH_SIZE):
                 found = list(self.posterior_.members.outputs([rows], counting))
-                means = torch.cat([outputs[0] for _, _, outputs in found]).double().numpy()
-                variances = torch.cat([outputs[1] for _, _, outputs in found]).double().numpy()
+                means = torch.cat([outputs[0] for _, _, outputs in found])
+                variances = torch.cat([outputs[1] for _, _, outputs in found])
                 numbers = [number for some, _, _ in found for number in some]
                 weights = self.posterior_.weights[numbers]
-                parts.append(mixture_quantiles(means, np.sqrt(variances), weights, levels))
+                members = {"loc": means, "scale": variances.sqrt()}
+                parts.append(Mixture("norm", weights, members).quantiles(levels))
         standard = np.concatenate(parts, axis=1)
         return self._squeezed(self._target_mean + self._target_scale * standard)
 

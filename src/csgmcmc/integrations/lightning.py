@@ -22,6 +22,7 @@ from csgmcmc.randomness import random_state, restore_random_state
 from csgmcmc.schedules import Schedule
 from csgmcmc.stepper import LoopWords, Stepper
 from csgmcmc.stepper.inputs import check_draws, check_schedule
+from csgmcmc.stepper.words import describe_end
 
 require("lightning.pytorch", "lightning")
 
@@ -36,6 +37,7 @@ WORDS = LoopWords(
     exact_resume="a ResumableLoader",
     clip="Trainer(gradient_clip_val=...)",
     mixed_precision="Trainer(precision='bf16-mixed')",
+    steps="steps of the schedule and max_epochs",
 )
 
 
@@ -99,7 +101,8 @@ class SamplingCallback(Callback):
             self.stepper.load_position(self._loaded)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._stops = checks.is_endless(trainer, self.schedule.steps)
+        self._stops = checks.is_endless(trainer, self.schedule)
+        checks.warn_of_early_stopping(trainer)
         self._loader = checks.resumable_loader(trainer)
         loaded, self._loaded = self._loaded.get("loader"), {}
         if self._loader is not None and loaded is not None:
@@ -151,12 +154,19 @@ class SamplingCallback(Callback):
             restore_random_state(self._random, [])
             self._random = None
 
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        checks.warn_of_early_end(trainer, self._running)
+
     def teardown(self, *_: Any, **__: Any) -> None:
         self._random = None
         if self.stepper is not None:
             self.stepper.close()
 
-    def on_exception(self, *_: Any, **__: Any) -> None:
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        if self.stepper is not None and self.stepper.begun:
+            exception.add_note(describe_end(self.stepper))
         self.teardown()
 
     def state_dict(self) -> dict[str, Any]:

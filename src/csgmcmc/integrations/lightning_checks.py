@@ -12,7 +12,11 @@ from torch.utils.data import DistributedSampler
 
 from csgmcmc.checks.num_data import warn_of_num_data
 from csgmcmc.draws import Draws, MemoryDraws
+from csgmcmc.errors import SamplingWarning
 from csgmcmc.integrations.resumable import ResumableLoader
+from csgmcmc.schedules import Schedule
+from csgmcmc.stepper import Stepper
+from csgmcmc.stepper.words import describe_end
 
 # Strategies in which every process has all weights, by name: `pytorch_lightning` has its own.
 WHOLE = {"SingleDeviceStrategy", "DDPStrategy"}
@@ -42,11 +46,34 @@ def check_kept(draws: Draws, process: int) -> None:
         )
 
 
-def is_endless(trainer: Trainer, steps: int) -> bool:
+def warn_of_early_stopping(trainer: Trainer) -> None:
+    """Warn of callbacks that end the run where the validation loss rises."""
+    callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+    names = {kind.__name__ for each in callbacks for kind in type(each).__mro__}
+    if "EarlyStopping" in names and trainer.is_global_zero:  # also that of `pytorch_lightning`
+        warnings.warn(
+            "EarlyStopping may end the run before its draws are made: every cycle raises the loss, "
+            "by design, when it begins; take it out of the Trainer's callbacks",
+            SamplingWarning,
+            stacklevel=2,
+        )
+
+
+def warn_of_early_end(trainer: Trainer, stepper: Stepper) -> None:
+    """Warn if the run has ended before the schedule; not where `is_endless` has said so before."""
+    planned = trainer.estimated_stepping_batches
+    trial = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
+    if stepper.done or stepper.taken >= planned or trial or not trainer.is_global_zero:
+        return
+    warnings.warn(describe_end(stepper), SamplingWarning, stacklevel=2)
+
+
+def is_endless(trainer: Trainer, schedule: Schedule) -> bool:
     """Whether the `Trainer` has no length of its own, so that the schedule must stop it.
 
     Raises a `ValueError` if it takes more steps than the schedule, and warns if fewer.
     """
+    steps = schedule.steps
     callbacks = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
     changing = any(isinstance(each, GradientAccumulationScheduler) for each in callbacks)
     total = -1 if changing else trainer.estimated_stepping_batches
@@ -59,9 +86,10 @@ def is_endless(trainer: Trainer, steps: int) -> bool:
         )
     trial = trainer.fast_dev_run  # pyright: ignore[reportAttributeAccessIssue]
     if total < steps and trainer.is_global_zero and not trial:
+        kept = sum(schedule(step).collect for step in range(int(total)))
         warnings.warn(
-            f"the Trainer stops after {total} of the {steps} steps of the schedule, so that "
-            f"draws will be missing: {advice}",
+            f"the Trainer stops after {total} of the {steps} steps of the schedule, with "
+            f"{kept} of its {schedule.total_draws} draws: {advice}",
             stacklevel=2,
         )
     return False

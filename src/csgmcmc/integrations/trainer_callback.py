@@ -15,12 +15,15 @@ from csgmcmc.integrations import trainer_checks as checks
 from csgmcmc.integrations.accelerate_checks import check_whole
 from csgmcmc.schedules import Schedule
 from csgmcmc.stepper import LoopWords, Stepper
+from csgmcmc.stepper.words import describe_end
 
 WORDS = LoopWords(
     resume="train(resume_from_checkpoint=True)",
     exact_resume="batches that are not random themselves",
     clip="TrainingArguments(max_grad_norm=...), with allow_clipping=True",
     mixed_precision="TrainingArguments(bf16=True)",
+    steps="steps of the schedule and num_train_epochs",
+    batch_size="per_device_train_batch_size",
 )
 
 
@@ -122,11 +125,11 @@ class SamplingCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any
     ) -> None:
-        """Print a message if skipped steps have left the schedule incomplete."""
+        """Print a message if the run ends before the schedule: early, or after skipped steps."""
         self._stop_looking()
-        ended = state.global_step == state.max_steps
-        if ended and not self.stepper.done and state.is_world_process_zero:
-            _say(checks.skipped_in_words(self.stepper))
+        if not self.stepper.done and state.is_world_process_zero:
+            skipped = state.global_step == state.max_steps
+            _say((checks.skipped_in_words if skipped else describe_end)(self.stepper))
 
     def _stop_looking(self) -> None:
         if self._hook is not None:

@@ -4,10 +4,23 @@ from typing import TYPE_CHECKING
 
 from csgmcmc.lazy import lazy_attributes
 from csgmcmc.posterior.batchnorm import refresh_batchnorm, refresh_draws
-from csgmcmc.posterior.likelihoods import Bernoulli, Categorical, Gaussian, Likelihood
+from csgmcmc.posterior.likelihoods import Bernoulli, Categorical, Likelihood
+from csgmcmc.posterior.numbers import (
+    Gaussian,
+    NegativeBinomial,
+    NumberLikelihood,
+    Poisson,
+    StudentT,
+)
+from csgmcmc.posterior.ordinal import Ordinal
 from csgmcmc.posterior.paths import WeightPath, weight_matrix, weight_path
 from csgmcmc.posterior.posterior import Posterior
-from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
+from csgmcmc.posterior.predictive import (
+    ClassPredictive,
+    GaussianPredictive,
+    NumberPredictive,
+    Predictive,
+)
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.regions import find_regions
@@ -20,8 +33,14 @@ __all__ = [
     "Gaussian",
     "GaussianPredictive",
     "Likelihood",
+    "NegativeBinomial",
+    "NumberLikelihood",
+    "NumberPredictive",
+    "Ordinal",
+    "Poisson",
     "Posterior",
     "Predictive",
+    "StudentT",
     "WeightPath",
     "find_regions",
     "harmonic_weights",

@@ -10,7 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
+from csgmcmc.posterior.mixture import Mixture
+from csgmcmc.posterior.predictive import (
+    ClassPredictive,
+    GaussianPredictive,
+    NumberPredictive,
+    Predictive,
+)
 
 
 class Moments:
@@ -56,12 +62,16 @@ class Average(ABC):
         parts = self.read(outputs)
         if keep_members:
             self._members.append(self.prediction(parts))
+            self.keep(weights, outputs)
         if np.count_nonzero(weights) < len(weights):  # NaNs of a draw of weight 0 do not matter
             counting = np.flatnonzero(weights).tolist()
             weights, parts = weights[counting], tuple(part[counting] for part in parts)
         if len(weights):
             like = parts[0]
             self.add_parts(torch.as_tensor(weights, dtype=like.dtype, device=like.device), *parts)
+
+    def keep(self, weights: NDArray[np.float64], outputs: Any) -> None:  # noqa: B027
+        """Keep more of the members than their predictions: nothing, by default."""
 
     @abstractmethod
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
@@ -143,14 +153,36 @@ class ClassAverage(Average):
         )
 
 
-class GaussianAverage(Average):
-    """Averages means and variances, into which `mean_and_variance` turns outputs."""
+class NumberAverage(Average):
+    """Averages means and variances, into which `mean_and_variance` turns outputs.
 
-    def __init__(self, mean_and_variance: Callable[[Any], tuple[Tensor, Tensor]]) -> None:
+    `parameters` turns them into arguments of the distribution `family` of `scipy.stats`.
+    """
+
+    def __init__(
+        self,
+        mean_and_variance: Callable[[Any], tuple[Tensor, Tensor]],
+        family: str,
+        parameters: Callable[[Any], dict[str, Tensor]],
+    ) -> None:
         super().__init__()
         self._to_mean_and_variance = mean_and_variance
+        self._family, self._to_parameters = family, parameters
+        self._weights: list[NDArray[np.float64]] = []
+        self._parameters: list[dict[str, Tensor]] = []
         self._noise_variance: Tensor | None = None
         self._expected_entropy: Tensor | None = None
+
+    def keep(self, weights: NDArray[np.float64], outputs: Any) -> None:
+        self._weights.append(weights)
+        self._parameters.append(self._to_parameters(outputs))
+
+    def _mixture(self) -> Mixture | None:
+        if not self._weights:
+            return None
+        names = self._parameters[0]
+        joined = {name: torch.cat([one[name] for one in self._parameters]) for name in names}
+        return Mixture(self._family, np.concatenate(self._weights), joined)
 
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
         return self._to_mean_and_variance(outputs)
@@ -165,16 +197,18 @@ class GaussianAverage(Average):
         entropy = weighted(weights, _gaussian_entropy(variance))
         self._expected_entropy = _plus(self._expected_entropy, entropy)
 
-    def result(self) -> GaussianPredictive:
+    def result(self) -> NumberPredictive:
         assert self._noise_variance is not None  # noqa: S101  (some draw has a weight above 0)
         assert self._expected_entropy is not None  # noqa: S101
-        return GaussianPredictive(
+        kind = GaussianPredictive if self._family == "norm" else NumberPredictive
+        return kind(
             mean=self.moments.mean.clone(),
             noise_variance=self._noise_variance.clone(),
             entropy=_gaussian_entropy(self._noise_variance + self.moments.squares),
             expected_entropy=self._expected_entropy.clone(),
             spread=self.moments.squares.sqrt(),
             members=self.members(),
+            mixture=self._mixture(),
         )
 
 

@@ -1,6 +1,6 @@
 """Batches of a loader: inputs, with or without targets."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -8,18 +8,22 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from csgmcmc.arguments import shown
 from csgmcmc.batches import is_pair
-from csgmcmc.loaders import to_device
+from csgmcmc.loaders import check_data, to_device
 from csgmcmc.progress import Bar
 
 Batch = tuple[Any, Any]
 """Inputs and targets; targets are None if there are none."""
 
+Split = Callable[[Any], Batch]
+"""From a batch of a loader to its inputs and targets."""
+
 GROUP_BYTES = 64 * 2**20  # of inputs in memory at a time
 
 
-def split(batch: Any) -> Batch:
-    """Inputs and targets of a batch; targets are None if there are none."""
+def plain_split(batch: Any) -> Batch:
+    """Default split: a pair is inputs and targets, any other batch has no targets."""
     if is_pair(batch):
         return batch[0], batch[1]
     if isinstance(batch, (tuple, list)) and len(batch) == 1:
@@ -27,17 +31,21 @@ def split(batch: Any) -> Batch:
     return batch, None
 
 
-def groups(loader: Iterable[Any]) -> Iterator[list[Batch]]:
+def groups(loader: Iterable[Any], split: Split = plain_split) -> Iterator[list[Batch]]:
     """The batches of one pass over `loader`, some at a time; raises if there are none.
 
     Every draw is loaded once for each group. The loader is read only once, so that a loader that
     shuffles gives every draw the same inputs.
     """
+    check_data(loader, "loader")
     group: list[Batch] = []
     size, empty = 0, True
     for batch in loader:
         empty = False
-        group.append(split(batch))
+        found = split(batch)
+        if not is_pair(found):
+            raise ValueError(f"split must return inputs and targets, got {shown(found)}")
+        group.append((found[0], found[1]))
         size += bytes_of(group[-1][0])
         if size >= GROUP_BYTES:
             yield group
@@ -51,7 +59,10 @@ def groups(loader: Iterable[Any]) -> Iterator[list[Batch]]:
 def targets_of(group: Sequence[Batch], device: torch.device) -> list[Tensor]:
     """The targets of each batch, which must be tensors."""
     if not all(isinstance(targets, Tensor) for _, targets in group):
-        raise ValueError("loader must give pairs of inputs and targets, the targets a tensor")
+        raise ValueError(
+            "loader must give pairs of inputs and targets, the targets a tensor: of one batch, "
+            "give [(inputs, targets)]; of others, give the posterior a split= function"
+        )
     return [to_device(targets, device) for _, targets in group]
 
 

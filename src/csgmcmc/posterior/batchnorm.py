@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.loaders import to_device
-from csgmcmc.posterior.batches import split
+from csgmcmc.posterior.batches import plain_split
 from csgmcmc.posterior.members import Forward, plain_forward
 
 
@@ -42,7 +42,7 @@ def refresh_batchnorm(
         layer.train()
     try:
         for batch in loader:
-            forward(model, to_device(split(batch)[0], next(layers[0].buffers()).device))
+            forward(model, to_device(plain_split(batch)[0], next(layers[0].buffers()).device))
         if not any(seen.values()):
             raise ValueError("loader gave no batches to estimate statistics from")  # noqa: TRY301
     except BaseException:

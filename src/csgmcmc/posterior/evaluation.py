@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from csgmcmc.batches import Loss
+from csgmcmc.batches import Loss, is_pair
 from csgmcmc.checks import Evaluation, TrainingRun
 from csgmcmc.checks.run import StepperLike
 from csgmcmc.posterior.averages import weighted
-from csgmcmc.posterior.batches import bar_over, groups, split, targets_of
-from csgmcmc.posterior.likelihoods import Categorical, Gaussian, Likelihood
-from csgmcmc.posterior.members import Forward, full_precision
+from csgmcmc.posterior.batches import bar_over, groups, plain_split, targets_of
+from csgmcmc.posterior.likelihoods import Categorical, Likelihood
+from csgmcmc.posterior.members import full_precision
+from csgmcmc.posterior.numbers import NumberLikelihood
 from csgmcmc.posterior.predictive import ClassPredictive, Predictive
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
     scores: list[Tensor] = []  # (draws, points) of each batch
     ranks: list[Tensor] = []  # (points, ...) of each batch, under the averaged prediction
     with bar_over(loader, len(weights), "evaluating", shown=posterior.progress) as bar:
-        for group in groups(loader):
+        for group in groups(loader, posterior.split):
             targets = targets_of(group, members.device)
             averages = [likelihood.average() for _ in group]
             group_scores: list[list[Tensor]] = [[] for _ in group]
@@ -42,7 +43,7 @@ def evaluate(posterior: "Posterior", loader: Iterable[Any]) -> Evaluation:
                     with full_precision(members.device):
                         averages[batch].add(weights[numbers], outputs, keep_members=True)
                         group_scores[batch].append(likelihood.log_prob(outputs, targets[batch]))
-                        if isinstance(likelihood, Gaussian):
+                        if isinstance(likelihood, NumberLikelihood):
                             below = likelihood.cumulative(outputs, targets[batch])
                             shares = torch.as_tensor(weights[numbers], device=members.device)
                             mixed = weighted(shares, below)
@@ -86,15 +87,14 @@ def training_run(
         return None
     return TrainingRun(
         *(stepper, loss, data, posterior.model, posterior.draws, posterior.members.autocast),
-        nll=partial(batch_nll, posterior.likelihood, posterior.forward),
+        nll=partial(batch_nll, posterior),
     )
 
 
-def batch_nll(
-    likelihood: Likelihood, forward: Forward, model: nn.Module, batch: Any
-) -> Tensor | None:
-    """The NLL of a batch, summed, with gradients; None if it is not a pair with targets."""
-    inputs, targets = split(batch)
+def batch_nll(posterior: "Posterior", model: nn.Module, batch: Any) -> Tensor | None:
+    """The NLL of a batch of a `Chain`, summed, with gradients; None if it has no targets."""
+    likelihood, forward = posterior.likelihood, posterior.forward
+    inputs, targets = (plain_split if is_pair(batch) else posterior.split)(batch)
     if not isinstance(targets, Tensor):
         return None
     outputs = pytree.tree_map_only(Tensor, lambda x: x.unsqueeze(0), forward(model, inputs))

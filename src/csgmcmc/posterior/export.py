@@ -21,10 +21,10 @@ from torch.utils import _pytree as pytree
 
 from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.loaders import to_device
-from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage
+from csgmcmc.posterior.averages import Average, ClassAverage, NumberAverage
 from csgmcmc.posterior.batches import tensors_of_tree
 from csgmcmc.posterior.members import with_weights
-from csgmcmc.posterior.predictive import ClassPredictive, GaussianPredictive, Predictive
+from csgmcmc.posterior.predictive import ClassPredictive, NumberPredictive, Predictive
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.posterior import Posterior
@@ -68,7 +68,7 @@ def outputs_of(prediction: Predictive) -> dict[str, Tensor]:
     values["mutual_information"] = prediction.mutual_information
     if isinstance(prediction, ClassPredictive):
         values["probs"] = prediction.probs
-    if isinstance(prediction, GaussianPredictive):
+    if isinstance(prediction, NumberPredictive):
         values["variance"] = prediction.variance
     return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
@@ -126,7 +126,7 @@ class AveragedModel(nn.Module):
 
 
 def _check_traceable(average: Average) -> None:
-    if not isinstance(average, (ClassAverage, GaussianAverage)):
+    if not isinstance(average, (ClassAverage, NumberAverage)):
         raise ValueError(
             f"likelihood averages with {type(average).__name__}, which cannot be exported: use "
             "'categorical', 'bernoulli' or 'gaussian'"

@@ -3,7 +3,6 @@
 Outputs have a leading dimension for draws: (draws, batch, ...).
 """
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -11,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, logsigmoid
 
-from csgmcmc.arguments import check_choice, check_count, check_number, shown
-from csgmcmc.devices import has_numbers
-from csgmcmc.posterior.averages import Average, ClassAverage, GaussianAverage
+from csgmcmc.arguments import check_count, shown
+from csgmcmc.posterior.averages import Average, ClassAverage
 
 
 class Likelihood(ABC):
@@ -29,6 +27,10 @@ class Likelihood(ABC):
     @abstractmethod
     def average(self) -> Average:
         """An empty average, to which outputs of draws are added."""
+
+    def __repr__(self) -> str:
+        options = [f"{name}={shown(value)}" for name, value in vars(self).items() if name[0] != "_"]
+        return f"{type(self).__name__}({', '.join(options)})"
 
 
 class Categorical(Likelihood):
@@ -50,20 +52,7 @@ class Categorical(Likelihood):
         log_probs, _ = self._log_probs(outputs)
         where = f"outputs of shape {tuple(outputs.shape[1:])} with classes in dimension {self.dim}"
         _check_shape(targets, log_probs.shape[2:], where)
-        if targets.is_floating_point() or targets.is_complex():
-            raise ValueError(
-                f"targets must be class numbers, got {targets.dtype}: convert them with "
-                "targets.long(), or say likelihood='bernoulli' or 'gaussian'"
-            )
-        counts = targets != self.ignore_index
-        classes = torch.where(counts, targets, 0).long()
-        if classes.numel() and not 0 <= classes.min() <= classes.max() < log_probs.shape[1]:
-            raise ValueError(
-                f"targets must be from 0 to {log_probs.shape[1] - 1}, got "
-                f"{int(classes.min())} to {int(classes.max())}"
-            )
-        index = classes.expand(len(log_probs), 1, *classes.shape)
-        return _per_point(log_probs.gather(1, index).squeeze(1) * counts)
+        return log_probs_of(log_probs, targets, self.ignore_index)
 
     def average(self) -> Average:
         return ClassAverage(self._log_probs)
@@ -90,78 +79,16 @@ class Bernoulli(Likelihood):
     def log_prob(self, outputs: Tensor, targets: Tensor) -> Tensor:
         check_logits(outputs)
         where = f"outputs of shape {tuple(outputs.shape[1:])}"
-        wanted = _in_shape(targets, outputs.shape[1:], where)
+        wanted = in_shape(targets, outputs.shape[1:], where)
         unlike = (wanted != 0) & (wanted != 1)
         if unlike.any():
             raise ValueError(f"targets must be 0 or 1, got {wanted[unlike][0].item():g}")
         outputs = at_least_float32(outputs)
         wanted = wanted.to(outputs).expand_as(outputs)
-        return _per_point(-binary_cross_entropy_with_logits(outputs, wanted, reduction="none"))
+        return per_point(-binary_cross_entropy_with_logits(outputs, wanted, reduction="none"))
 
     def average(self) -> Average:
         return ClassAverage(_both_classes)
-
-
-class Gaussian(Likelihood):
-    """Regression with Gaussian noise.
-
-    Outputs are means, or pairs of mean and variance as for `gaussian_nll_loss`: a model that learns
-    its noise returns both. Targets have the shape of the means; those of shape (batch,) fit means
-    of (batch, 1), too.
-
-    Args:
-        variance: variance of the noise, if the model returns only means.
-    """
-
-    def __init__(self, variance: float | Tensor | None = None) -> None:
-        if variance is not None and not isinstance(variance, Tensor):
-            variance = check_number("variance", variance, above=0)
-        elif variance is not None:
-            real = variance.is_floating_point() and has_numbers(variance)
-            if not real or not (variance.isfinite() & (variance > 0)).all():
-                raise ValueError(f"variance must be above 0 and finite, got {shown(variance)}")
-        self.variance = variance
-
-    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
-        mean, variance = self._mean_and_variance(outputs)
-        wanted = _in_shape(targets, mean.shape[1:], f"means of shape {tuple(mean.shape[1:])}")
-        squares = (wanted - mean).square() / variance
-        return _per_point(-0.5 * (squares + variance.log() + math.log(2 * math.pi)))
-
-    def cumulative(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Cumulative probability at each target, under each draw."""
-        mean, variance = self._mean_and_variance(outputs)
-        wanted = _in_shape(targets, mean.shape[1:], f"means of shape {tuple(mean.shape[1:])}")
-        return torch.special.ndtr((wanted - mean).double() / variance.double().sqrt())
-
-    def average(self) -> Average:
-        return GaussianAverage(self._mean_and_variance)
-
-    def _mean_and_variance(self, outputs: Any) -> tuple[Tensor, Tensor]:
-        if isinstance(outputs, (tuple, list)):
-            if len(outputs) != 2 or self.variance is not None:
-                raise ValueError(
-                    "outputs must be means with variance= given, or pairs of mean and variance "
-                    f"without; got {len(outputs)} outputs and variance={shown(self.variance)}"
-                )
-            mean, variance = map(at_least_float32, outputs)
-            return mean, _for_each(variance, mean)
-        if self.variance is None:
-            raise ValueError(
-                "the variance of the noise is unknown: give likelihood=Gaussian(variance=...), or "
-                "let the model return the pair (mean, variance)"
-            )
-        mean = at_least_float32(outputs)
-        variance = torch.as_tensor(self.variance, dtype=mean.dtype, device=mean.device)
-        return mean, variance.expand_as(mean)
-
-
-def as_likelihood(likelihood: str | Likelihood) -> Likelihood:
-    """A likelihood by its name, or itself."""
-    if isinstance(likelihood, Likelihood):
-        return likelihood
-    named = {"categorical": Categorical, "bernoulli": Bernoulli, "gaussian": Gaussian}
-    return named[check_choice("likelihood", likelihood, tuple(named))]()
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -183,7 +110,7 @@ def _check_shape(targets: Tensor, shape: torch.Size, what: str) -> None:
         raise ValueError(f"targets of shape {tuple(targets.shape)} do not fit {what}")
 
 
-def _in_shape(targets: Tensor, shape: torch.Size, what: str) -> Tensor:
+def in_shape(targets: Tensor, shape: torch.Size, what: str) -> Tensor:
     """Targets in the shape of the outputs: those of (batch,) fit outputs of (batch, 1), too."""
     if (*targets.shape, 1) == tuple(shape) and targets.ndim == 1:
         return targets.unsqueeze(-1)
@@ -209,14 +136,24 @@ def _both_classes(logits: Any) -> tuple[Tensor, None]:
     return torch.stack([logsigmoid(-logits), logsigmoid(logits)], dim=1), None
 
 
-def _for_each(variance: Tensor, mean: Tensor) -> Tensor:
-    """A variance for each mean, if a draw has one for all, or one for each data point."""
-    if variance.shape == mean.shape[:-1]:  # as gaussian_nll_loss reads it
-        variance = variance.unsqueeze(-1)
-    missing = [1] * (mean.ndim - variance.ndim)
-    return variance.reshape(len(variance), *missing, *variance.shape[1:]).expand_as(mean)
-
-
-def _per_point(log_probs: Tensor) -> Tensor:
+def per_point(log_probs: Tensor) -> Tensor:
     """Sum over all dimensions but draws and batch, in double precision."""
     return log_probs.reshape(*log_probs.shape[:2], -1).double().sum(-1)
+
+
+def log_probs_of(log_probs: Tensor, targets: Tensor, ignored: int | None = None) -> Tensor:
+    """Of class numbers, from log-probabilities (draws, classes, ...): of shape (draws, batch)."""
+    if targets.is_floating_point() or targets.is_complex():
+        raise ValueError(
+            f"targets must be class numbers, got {targets.dtype}: convert them with "
+            "targets.long(), or say likelihood='bernoulli' or 'gaussian'"
+        )
+    counts = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
+    classes = torch.where(counts, targets, 0).long()
+    if classes.numel() and not 0 <= classes.min() <= classes.max() < log_probs.shape[1]:
+        raise ValueError(
+            f"targets must be from 0 to {log_probs.shape[1] - 1}, got "
+            f"{int(classes.min())} to {int(classes.max())}"
+        )
+    index = classes.expand(len(log_probs), 1, *classes.shape)
+    return per_point(log_probs.gather(1, index).squeeze(1) * counts)

@@ -22,7 +22,7 @@ from csgmcmc.draws import Draw
 from csgmcmc.draws.base import check_state
 from csgmcmc.loaders import to_device
 from csgmcmc.perceptrons import accepts, evaluate_perceptron, is_perceptron
-from csgmcmc.posterior.batches import bytes_of
+from csgmcmc.posterior.batches import bytes_of, tensors_of_tree
 
 Forward = Callable[[Callable[..., Any], Any], Any]
 """From a model and inputs to outputs."""
@@ -189,10 +189,24 @@ class Members:
 
     def run(self, model: Callable[..., Any], batch: Any) -> Any:
         """Outputs of one model."""
-        if self.autocast is None:
-            return self._forward(model, batch)
-        with torch.autocast(self.device.type, dtype=self.autocast):
-            return self._forward(model, batch)
+        try:
+            if self.autocast is None:
+                return self._forward(model, batch)
+            with torch.autocast(self.device.type, dtype=self.autocast):
+                return self._forward(model, batch)
+        except RuntimeError as error:
+            self._note_dtypes(error, batch)
+            raise
+
+    def _note_dtypes(self, error: RuntimeError, batch: Any) -> None:
+        """Name inputs and weights, where torch says of two matrices that their dtypes differ."""
+        inputs, weights = (
+            {tensor.dtype for tensor in tensors_of_tree(tree) if tensor.is_floating_point()}
+            for tree in (batch, self._places)
+        )
+        if wrong := inputs - weights:
+            kinds = " and ".join(sorted(map(str, weights)))
+            error.add_note(f"inputs are {wrong.pop()}, and the model's weights {kinds}")
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:

@@ -19,14 +19,16 @@ from csgmcmc.arguments import (
     check_function,
     check_items,
     check_kind,
+    counted,
     shown,
 )
 from csgmcmc.batches import Loss
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.draws import Draw, Draws, DrawStore
-from csgmcmc.posterior.batches import bar_over, groups, targets_of
-from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
+from csgmcmc.posterior.batches import Split, bar_over, groups, plain_split, targets_of
+from csgmcmc.posterior.likelihoods import Likelihood
 from csgmcmc.posterior.members import Forward, Members, full_precision, plain_forward
+from csgmcmc.posterior.names import as_likelihood
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.progress import Bar
 
@@ -48,11 +50,14 @@ class Posterior:
         draws: a `DrawStore`, `MemoryDraws`, or a list of some of their draws.
         weights: "uniform", or a number for each draw; `weigh` finds others.
         likelihood: of the targets given the outputs: "categorical" (logits of classes),
-            "bernoulli" (a logit for each label: binary and multi-label), "gaussian" (pairs of mean
-            and variance), or an object such as `Gaussian(variance=0.1)`.
+            "bernoulli" (a logit for each label: binary and multi-label), "gaussian" (tuples of mean
+            and variance), "student-t", "poisson", "negative-binomial", "ordinal", or an object such
+            as `Gaussian(variance=0.1)`.
         device: where to predict; by default where the model is.
         autocast: dtype of automatic mixed precision in the forward pass.
         forward: from a model and inputs to outputs, if that is not `model(inputs)`.
+        split: from a batch of a loader to inputs and targets, if it is not a pair of them: for
+            batches that are dictionaries, `lambda batch: (batch["image"], batch["label"])`.
         vectorize: True stacks draws and evaluates them at once, False one after another; by
             default small multi-layer perceptrons on batches of at most 256 rows are stacked.
         progress: show a bar on a terminal if it takes more than a second.
@@ -68,6 +73,7 @@ class Posterior:
         device: torch.device | str | None = None,
         autocast: torch.dtype | None = None,
         forward: Forward = plain_forward,
+        split: Split = plain_split,
         vectorize: bool | None = None,
         progress: bool = True,
     ) -> None:
@@ -79,10 +85,11 @@ class Posterior:
         if not len(draws):
             raise ValueError("draws is empty: a posterior needs at least one draw")
         check_function("forward", forward)
+        check_function("split", split)
         if not any(vectorize is choice for choice in (None, True, False)):
             raise ValueError(f"vectorize must be None, True or False, got {shown(vectorize)}")
         device, autocast = check_device(device), check_autocast(autocast)
-        self.model, self.forward = model, forward
+        self.model, self.forward, self.split = model, forward, split
         self.progress = check_flag("progress", progress)
         self.likelihood = as_likelihood(likelihood)
         self._source = draws
@@ -91,6 +98,19 @@ class Posterior:
         self.members = Members(model, draws, **self._options)
         """The model under each draw: for other modules of this library."""
         self.weights = self._weights_of(weights)
+
+    def __repr__(self) -> str:
+        chains = len({draw.chain_id for draw in self.draws})
+        counts = [(len(self.draws), "draw"), (len(set(self.cycles)), "cycle"), (chains, "chain")]
+        size = sum(param.numel() for param in self.model.parameters())
+        lowest, highest = float(self.weights.min()), float(self.weights.max())
+        equal = highest - lowest < 1e-12
+        return (
+            f"Posterior of {type(self.model).__name__} with {counted(size, 'weight')}: "
+            f"{', '.join(counted(number, noun) for number, noun in counts)}\n"
+            f"  likelihood {self.likelihood}, on {self.members.device}\n"
+            f"  weights {'equal' if equal else f'from {lowest:.3g} to {highest:.3g}'}"
+        )
 
     @property
     def draws(self) -> list[Draw]:
@@ -114,11 +134,12 @@ class Posterior:
     def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
         """The averaged prediction for all of a loader, in its order.
 
-        Batches are inputs, or pairs of inputs and targets, which the prediction then holds.
+        Batches are inputs, or pairs of inputs and targets, which the prediction then holds; or
+        what `split` makes such pairs of.
         """
         with bar_over(loader, len(self.draws), "predicting", shown=self.progress) as bar:
             parts: list[Predictive] = []
-            for group in groups(loader):
+            for group in groups(loader, self.split):
                 found = self._predictions([inputs for inputs, _ in group], members, bar)
                 for prediction, (_, targets) in zip(found, group, strict=True):
                     own = targets if isinstance(targets, Tensor) else None
@@ -180,7 +201,7 @@ class Posterior:
     def _scores(self, loader: Iterable[Any]) -> Iterator[Tensor]:
         """The scores (draws, points) of one group of batches at a time."""
         with bar_over(loader, len(self.draws), "scoring", shown=self.progress) as bar:
-            for group in groups(loader):
+            for group in groups(loader, self.split):
                 targets = targets_of(group, self.members.device)
                 scores: list[list[Tensor]] = [[] for _ in group]
                 with torch.inference_mode():
@@ -232,8 +253,8 @@ class Posterior:
 
     def with_draws(self, draws: Sequence[Draw]) -> "Posterior":
         """The same model and options with other draws, of equal weight."""
-        options = {"likelihood": self.likelihood, "progress": self.progress, **self._options}
-        return Posterior(self.model, draws, **options)
+        options = {"likelihood": self.likelihood, "split": self.split, "progress": self.progress}
+        return Posterior(self.model, draws, **options, **self._options)
 
     def _with_weights(self, weights: ArrayLike) -> "Posterior":
         other = copy(self)  # stacked draws are shared
@@ -282,7 +303,7 @@ class Posterior:
         also those of the loaders' generators, are restored.
 
         Args:
-            loader: held-out pairs of inputs and targets.
+            loader: held-out pairs of inputs and targets, or what `split` makes them of.
             stepper: the `Stepper` of the run; of a `Chain`, `chain.stepper`.
             loss: of the run, as `Chain` takes it: a batch that is a pair is evaluated as
                 `loss(model(inputs), targets)`, any other as `loss(model, batch)`.

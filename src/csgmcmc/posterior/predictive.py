@@ -9,8 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from csgmcmc.arguments import check_count, check_items, check_number, counted
+from csgmcmc.posterior.mixture import Mixture
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Predictive:
     """The prediction averaged over draws, and where its uncertainty comes from.
 
@@ -33,6 +36,21 @@ class Predictive:
         """Between prediction and weights: the epistemic part, which more data would remove."""
         return (self.entropy - self.expected_entropy).clamp(min=0)  # against rounding
 
+    def __repr__(self) -> str:
+        what, numbers = self._description()
+        means = ", ".join(f"{name} {value.mean().item():.3g}" for name, value in numbers.items())
+        lines = [f"{type(self).__name__}: {what}", f"  means over them: {means}"]
+        if self.members is not None:
+            lines.append(f"  with the members of {counted(len(self.members), 'draw')}")
+        if self.targets is not None:
+            lines.append(f"  with targets of shape {tuple(self.targets.shape)}")
+        return "\n".join(lines)
+
+    def _description(self) -> tuple[str, dict[str, Tensor]]:
+        """What is predicted, and numbers whose means tell most."""
+        shape = tuple(self.entropy.shape)
+        return f"entropy of shape {shape}", {"entropy": self.entropy}
+
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """The predictions of several batches, concatenated."""
@@ -41,11 +59,13 @@ class Predictive:
             values = [getattr(part, field.name) for part in parts]
             if isinstance(values[0], Tensor):
                 values[0] = torch.cat(values, dim=1 if field.name == "members" else 0)
+            elif isinstance(values[0], Mixture):
+                values[0] = Mixture.joined(values)
             joined[field.name] = values[0]
         return cls(**joined)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ClassPredictive(Predictive):
     """Probabilities of classes.
 
@@ -62,6 +82,17 @@ class ClassPredictive(Predictive):
     def probs(self) -> Tensor:
         """Averaged probabilities of the members."""
         return self.log_probs.exp()
+
+    def _description(self) -> tuple[str, dict[str, Tensor]]:
+        probs = self.probs
+        top = torch.maximum(probs, 1 - probs)
+        if self.class_dim is not None:
+            top = probs.amax(self.class_dim)
+        return f"{_rows(probs)}, probs of shape {tuple(probs.shape)}", {
+            "largest probability": top,
+            "entropy": self.entropy,
+            "mutual information": self.mutual_information,
+        }
 
     # Arrays for `csgmcmc.diagnostics`; every pixel or label is a point of its own.
 
@@ -94,22 +125,78 @@ class ClassPredictive(Predictive):
         return probs.reshape(-1, probs.shape[-1]).cpu().double().numpy()
 
 
-@dataclass(frozen=True, kw_only=True)
-class GaussianPredictive(Predictive):
-    """Mean and variance of regression targets.
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NumberPredictive(Predictive):
+    """Mean, variance and quantiles of numbers.
 
-    The averaged prediction is a mixture of the members' Gaussians. Its mean and variance are exact;
-    `entropy` is that of the Gaussian with the same mean and variance, an upper bound.
+    The averaged prediction is a mixture of the members' distributions. Its mean and variance are
+    exact; `entropy` is that of the Gaussian with the same variance, for continuous numbers an upper
+    bound.
 
     Attributes:
         mean: of the averaged prediction.
         noise_variance: mean variance of the members: the aleatoric part.
+        mixture: the members' distributions, if they were kept.
     """
 
     mean: Tensor
     noise_variance: Tensor
+    mixture: Mixture | None = None
 
     @property
     def variance(self) -> Tensor:
         """Total variance: the noise, and the variance between the members' means."""
         return self.noise_variance + self.spread.square()
+
+    def quantile(self, q: float | Sequence[float]) -> Tensor:
+        """Quantile of a new target, in the shape of `mean`; of several q, a dimension before it.
+
+        It is that of the mixture, not of one Gaussian. Predict with `members=True`.
+        """
+        levels = [q] if isinstance(q, (int, float)) else check_items("q", q, "a number or several")
+        wanted = np.array([check_number("q", each, above=0, below=1) for each in levels])
+        found = self._as_mean(self._kept().quantiles(wanted))
+        return found[0] if isinstance(q, (int, float)) else found
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Lower and upper end: a share `level` of new targets is between, as many below as above.
+
+        Predict with `members=True`.
+        """
+        check_number("level", level, above=0, below=1)
+        low, high = self.quantile([(1 - level) / 2, (1 + level) / 2])
+        return low, high
+
+    def sample(self, count: int, seed: int | None = None) -> Tensor:
+        """Simulated new targets, of shape (count, ...): each of a draw picked by its weight.
+
+        All targets of one sample are of the same draw. Predict with `members=True`.
+        """
+        count = check_count("count", count, at_least=1)
+        if seed is not None:
+            seed = check_count("seed", seed, at_least=0)
+        return self._as_mean(self._kept().sample(count, seed))
+
+    def _kept(self) -> Mixture:
+        if self.mixture is None:
+            raise ValueError("the members were not kept: predict with members=True")
+        return self.mixture
+
+    def _as_mean(self, values: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.asarray(values, dtype=float)).to(self.mean)
+
+    def _description(self) -> tuple[str, dict[str, Tensor]]:
+        return f"{_rows(self.mean)}, mean of shape {tuple(self.mean.shape)}", {
+            "standard deviation": self.variance.sqrt(),
+            "of the noise": self.noise_variance.sqrt(),
+            "between the draws": self.spread,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GaussianPredictive(NumberPredictive):
+    """A mixture of Gaussians, one for each member."""
+
+
+def _rows(values: Tensor) -> str:
+    return counted(len(values), "data point")

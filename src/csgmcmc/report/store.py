@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from csgmcmc.chain.checkpoint import steps_at_checkpoint
 from csgmcmc.draws import DrawStore
+from csgmcmc.files import readable_size
 from csgmcmc.report import as_text
 
 
@@ -29,14 +31,36 @@ def overview(store: DrawStore, damages: Sequence[str] | None) -> RenderableType:
         )
     total = "no draws"
     if len(store):
-        size = store.size_on_disk() / 1e6
-        total = f"{len(store)} draws, {size:,.1f} MB, {size / len(store):,.3f} MB each"
+        size = store.size_on_disk()
+        each = readable_size(size / len(store))
+        total = f"{len(store)} draws, {readable_size(size)}, {each} each"
     problems = [f"damaged or left over: {line}" for line in (*store.problems, *(damages or ()))]
     integrity = [] if problems else ["integrity: all draws are intact"]
     if damages is None:
         integrity = ["integrity: sizes of files only, the draws were not read"]
     integrity = [*problems, *integrity]
-    return Group(table, as_text("\n".join([total, *_provenance(store), *integrity])))
+    lines = [total, *_unfinished(store), *_provenance(store), *integrity]
+    return Group(table, as_text("\n".join(lines)))
+
+
+def _unfinished(store: DrawStore) -> list[str]:
+    """A line for each chain that lacks draws; old stores do not say how many there should be."""
+    lines: list[str] = []
+    for chain_id, header in sorted(store.headers().items()):
+        made, draws = header["provenance"], store.of_chain(chain_id)
+        planned, steps = made.get("total_draws"), made.get("total_steps")
+        if not isinstance(planned, int) or len(draws) >= planned:
+            continue
+        taken = steps_at_checkpoint(store.path, chain_id)
+        where = f"last draw at step {draws[-1].step}" if draws else "no draw yet"
+        if taken is not None:
+            where = f"last checkpoint at step {taken}"
+        if store.is_being_written(chain_id):
+            where = f"is running, {where}"
+        elif taken is not None:
+            where = f"stopped at step {taken}"
+        lines.append(f"chain {chain_id}: {len(draws)} of {planned} draws, {where} of {steps}")
+    return lines
 
 
 def _provenance(store: DrawStore) -> list[str]:

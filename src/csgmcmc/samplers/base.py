@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number, plain_value, shown
+from csgmcmc.samplers.description import describe
 from csgmcmc.samplers.fused import (
     FusedTerms,
     fused_update,
@@ -91,6 +92,9 @@ class Sampler(torch.optim.Optimizer, ABC):
         options = plain_options({**defaults, **priors, **(options or {})})
         super().__init__(checked_params(params), options)
         self.noise = noise
+
+    def __repr__(self) -> str:
+        return describe(self)
 
     @abstractmethod
     def update(

@@ -7,16 +7,19 @@ decay, and whether the weights after that step are kept as a draw. It has no cou
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from csgmcmc.arguments import check_count, plain_value
+from csgmcmc.arguments import check_count, counted, plain_value
 
 MOST_STEPS = 2**53
 """Steps of a schedule are below this, so that double precision counts them exactly."""
+
+MOST_PARTS = 3  # of several schedules that are described
+NEUTRAL = (None, 0, 1)  # defaults that are not worth a word
 
 Stage = Literal["burn-in", "explore", "sample"]
 
@@ -90,6 +93,24 @@ class Schedule(ABC):
     def total_draws(self) -> int:
         """How many draws a whole run keeps."""
         return sum(self.tick(step).collect for step in range(self.steps))
+
+    # `repr` is part of checkpoints: this is for people.
+    def __str__(self) -> str:
+        counts = [(self.steps, "step"), (self.total_cycles, "cycle"), (self.total_draws, "draw")]
+        words = ", ".join(counted(number, noun) for number, noun in counts)
+        parts: list[str] = []
+        options: list[str] = []
+        for field in fields(self) if is_dataclass(self) else ():
+            value = getattr(self, field.name)
+            if isinstance(value, tuple) and all(isinstance(part, Schedule) for part in value):
+                parts += [f"\n  {part}" for part in value]
+            elif field.name in ("steps", "cycles") or value == field.default in NEUTRAL:
+                continue
+            else:
+                options.append(f"{field.name}={value}")
+        parts[MOST_PARTS:] = ["\n  ..."] if parts[MOST_PARTS:] else []
+        more = f"; {', '.join(options)}" if options else ""
+        return f"{type(self).__name__}: {words}{more}{''.join(parts)}"
 
     def apply(self, optimizer: torch.optim.Optimizer, step: int) -> Tick:
         """Set each group's `lr`, `temperature` and `weight_decay` for `step` from its initial ones.

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -12,26 +11,9 @@ from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.draws.base import check_state
 from csgmcmc.schedules import Schedule
+from csgmcmc.stepper.words import LoopWords
 
 NARROW_DTYPES = {torch.float16, torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class LoopWords:
-    """What the loop around a stepper calls things, for its messages.
-
-    Attributes:
-        resume: how a run is resumed.
-        exact_resume: what would make a resumed run repeat its draws exactly. None where resuming
-            is always exact, so that a different draw is an error.
-        clip: how gradients are clipped.
-        mixed_precision: how mixed precision is switched on.
-    """
-
-    resume: str = "stepper.load_state_dict(...)"
-    exact_resume: str | None = "stepper.batches(loader)"
-    clip: str = "torch.nn.utils.clip_grad_norm_"
-    mixed_precision: str = "torch.autocast"
 
 
 def trained_parameters(model: nn.Module, sampler: torch.optim.Optimizer) -> list[nn.Parameter]:

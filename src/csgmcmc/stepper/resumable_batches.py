@@ -9,7 +9,7 @@ A `StatefulDataLoader` without workers skips by itself, which is faster.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from csgmcmc.loaders import describe_loader
+from csgmcmc.loaders import check_data, describe_loader
 from csgmcmc.randomness import (
     Generator,
     check_generators,
@@ -37,6 +37,7 @@ class ResumableBatches:
         *,
         end_epochs: bool = False,
     ) -> None:
+        check_data(loader)
         if getattr(loader, "persistent_workers", False):
             raise ValueError(
                 "data has persistent_workers=True: their random state cannot be saved, and a "

@@ -38,7 +38,6 @@ from csgmcmc.stepper.fingerprint import (
     describe_tensors,
 )
 from csgmcmc.stepper.inputs import (
-    LoopWords,
     all_tensors,
     check_chain_id,
     check_parts,
@@ -48,6 +47,7 @@ from csgmcmc.stepper.inputs import (
 from csgmcmc.stepper.plain_step import take_step
 from csgmcmc.stepper.resumable_batches import ResumableBatches
 from csgmcmc.stepper.sources import Sources
+from csgmcmc.stepper.words import LoopWords, plan_of
 
 WEIGHT_CHECKS = 100  # how often in a run the weights are checked, besides at every draw
 
@@ -290,7 +290,7 @@ class Stepper:
     def lock(self, *, described: bool = True) -> None:
         """Become the one writer of the chain in the store; `described`: say what makes it, too."""
         if isinstance(self.draws, DrawStore) and self.layout.writes:
-            made = {"seed": getattr(self._noise, "seed", None), **self.settings}
+            made = {**plan_of(self), **self.settings}
             for chain_id in self.chain_ids:
                 self.draws.lock_chain(chain_id, provenance=made if described else None)
 

@@ -1,0 +1,111 @@
+"""What `print` says of the objects of a run: one to five lines that tell what they are."""
+
+import pytest
+import torch
+from torch import nn
+
+from csgmcmc import (
+    PSGLD,
+    SGHMC,
+    Constant,
+    Cyclical,
+    DrawStore,
+    Joined,
+    MemoryDraws,
+    Posterior,
+    Schedule,
+)
+from csgmcmc.posterior import Gaussian
+from tests.samplers.registry import REGISTRY as SAMPLERS
+from tests.schedules.registry import REGISTRY as SCHEDULES
+
+
+def kept(draws, cycles=(0, 0, 1)):
+    for step, cycle in enumerate(cycles):
+        draws.append(nn.Linear(4, 3), step=step, cycle=cycle)
+    return draws
+
+
+def test_draws_say_how_many_there_are_and_how_large(tmp_path):
+    assert str(MemoryDraws()) == "MemoryDraws: 0 draws, 0 cycles, 0 chains, 0 B"
+    assert str(kept(MemoryDraws())) == "MemoryDraws: 3 draws, 2 cycles, 1 chain, 180 B"
+    store = kept(DrawStore(tmp_path / "mine"))
+    size = store.size_on_disk()
+    assert str(store) == f"DrawStore('{tmp_path / 'mine'}'): 3 draws, 2 cycles, 1 chain, {size} B"
+
+
+def test_a_posterior_says_what_it_averages():
+    draws = kept(MemoryDraws())
+    assert str(Posterior(nn.Linear(4, 3), draws)).splitlines() == [
+        "Posterior of Linear with 15 weights: 3 draws, 2 cycles, 1 chain",
+        "  likelihood Categorical(dim=1, ignore_index=-100), on cpu",
+        "  weights equal",
+    ]
+    weighed = Posterior(nn.Linear(4, 3), draws, [1, 2, 1], likelihood=Gaussian(0.25))
+    assert "likelihood Gaussian(variance=0.25)" in str(weighed)
+    assert str(weighed).endswith("weights from 0.25 to 0.5")
+
+
+@pytest.mark.parametrize("likelihood", ["categorical", "bernoulli", Gaussian(0.25)])
+@pytest.mark.parametrize("members", [True, False])
+def test_a_prediction_does_not_print_its_numbers(likelihood, members):
+    posterior = Posterior(nn.Linear(4, 3), kept(MemoryDraws()), likelihood=likelihood)
+    data = [(torch.randn(500, 4), torch.zeros(500, dtype=torch.long))]
+    lines = str(posterior.predict_loader(data, members=members)).splitlines()
+    assert "500 data points" in lines[0]
+    assert "of shape (500, 3)" in lines[0]
+    assert ("  with the members of 3 draws" in lines) == members
+    assert lines[-1] == "  with targets of shape (500,)"
+    assert len(lines) <= 5
+    assert max(map(len, lines)) < 120
+
+
+def test_numbers_of_a_prediction_are_means():
+    predicted = Posterior(nn.Linear(4, 3), kept(MemoryDraws())).predict(torch.randn(50, 4))
+    assert f"entropy {predicted.entropy.mean():.3g}" in str(predicted)
+
+
+def test_a_sampler_says_its_options_before_a_schedule_scales_them():
+    model = nn.Linear(4, 3)
+    sampler = SGHMC(model.parameters(), lr=0.1, num_data=300, weight_decay=1e-3)
+    Cyclical(100, cycles=2, draws_per_cycle=1).apply(sampler, 40)
+    assert str(sampler) == (
+        "SGHMC(lr=0.1, num_data=300, temperature=1, weight_decay=0.001, momentum=0.9, "
+        "gradient_variance=0: 15 weights in 2 tensors)"
+    )
+    groups = [{"params": [nn.Parameter(torch.zeros(2))], "lr": 0.1 * (n + 1)} for n in range(5)]
+    lines = str(PSGLD(groups, lr=0.1, num_data=9)).splitlines()
+    assert lines[0] == "PSGLD with 5 groups"
+    assert lines[2].startswith("  lr=0.2, num_data=9")
+    assert lines[4:] == ["  and 2 more groups"]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_is_one_line(name):
+    from csgmcmc.samplers import discover  # noqa: PLC0415
+
+    kind = discover()[name]
+    text = str(kind(nn.Linear(4, 3).parameters(), lr=0.1, num_data=9))  # pyright: ignore[reportCallIssue]
+    assert text.startswith(f"{name}(lr=0.1, num_data=9")
+    assert "\n" not in text
+
+
+def test_a_schedule_says_its_length_and_draws():
+    text = str(Cyclical(1500, 4, exploration=0.8, draws_per_cycle=3))
+    assert text == "Cyclical: 1,500 steps, 4 cycles, 12 draws; exploration=0.8, draws_per_cycle=3"
+    joined = Joined([Constant(5), *[Cyclical(40, cycles=2, every=1)] * 4])
+    assert str(joined).splitlines() == [
+        "Joined: 165 steps, 9 cycles, 32 draws",
+        "  Constant: 5 steps, 1 cycle, 0 draws",
+        *["  Cyclical: 40 steps, 2 cycles, 8 draws; exploration=0.8, every=1"] * 2,
+        "  ...",
+    ]
+
+
+@pytest.mark.parametrize("schedule", [one for each in SCHEDULES.values() for one in each])
+def test_every_schedule_prints_otherwise_than_it_is_recorded(schedule: Schedule):
+    """The repr is a setting that a resumed run must share: it must not change."""
+    name, (first, *more) = type(schedule).__name__, str(schedule).splitlines()
+    assert first.startswith(f"{name}: {schedule.steps} step")
+    assert len(more) <= 4
+    assert repr(schedule).startswith(f"{name}(s")
