@@ -56,8 +56,9 @@ def same_draws(one, other):
 def test_a_run_keeps_draws_and_says_what_they_are_worth(folder):
     result = run("mine:make_run", *SHORT)
     assert result.exit_code == 0, result.output
-    for words in ("runs/mine: 4 draws, 2 cycles, 1 chain", "average of 4 draws", "one draw"):
+    for words in ("runs/mine: 4 draws, 2 cycles, 1 chain", "average of 4 draws", "mean draw"):
         assert words in result.output
+    assert "sample longer (more --epochs, less --exploration), or raise --lr" in result.output
     for words in ("error %", "NLL", "ECE", "sampling", "mixing", "calibrated", "better"):
         assert words in result.output
     assert len(DrawStore("runs/mine")) == 4
