@@ -220,13 +220,14 @@ class Points:
     def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(target: Any, *args: Any, **options: Any) -> Any:
             path = _path_of(target)
-            if not path.startswith(self.folder):
+            is_inside = path == self.folder or path.startswith(f"{self.folder}/")
+            is_new = not os.path.exists(path)
+            if not is_inside or (name == "mkdir" and not is_new):
                 return call(target, *args, **options)
             what = f"{name} of {self._kind(path)}"
             if name == "open" and _creates(*args, **options):
                 what = f"creating {what}"
             self._reach(f"before {what}")
-            is_new = not os.path.exists(path)
             result = call(target, *args, **options)
             self._done(name, path, is_new)
             self._reach(f"after {what}")

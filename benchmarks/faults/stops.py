@@ -132,13 +132,13 @@ def kill_at_calls(folder: Path, count: int, seed: int) -> Result:
 # Full disks
 
 
-def check_refused(end: Ending, result: Result) -> None:
+def check_refused(end: Ending, result: Result, where: str) -> None:
     """A full disk is one sentence that says so."""
     result.tried += 1
     if end.code == REFUSED and FULL in end.error and "\n" not in end.error:
         result.named += 1
     else:
-        result.fail("raw", f"a full disk ended with {end.code}: {end.error}")
+        result.fail("raw", f"a full disk, {where}, ended with {end.code}: {end.error}")
 
 
 def fail_calls(folder: Path, count: int, seed: int) -> Result:
@@ -160,7 +160,7 @@ def fail_calls(folder: Path, count: int, seed: int) -> Result:
     for number in chosen:
         path = folder / f"run-{number}"
         end = Life(path, Points(path, needs_space[number], refuse).install).wait()
-        check_refused(end, result)
+        check_refused(end, result, names[needs_space[number]])
         compare_stored(path, end, right, result)
         resume_and_compare(path, right, result)
         shutil.rmtree(path)
@@ -168,7 +168,7 @@ def fail_calls(folder: Path, count: int, seed: int) -> Result:
 
 
 def needs_room(name: str) -> bool:
-    return any(word in name for word in ("creating", "fsync", "replace", "link of", "mkdir"))
+    return name.split()[1] in ("creating", "fsync", "replace", "link", "mkdir")
 
 
 def fill_disks(folder: Path, count: int, seed: int) -> Result:
@@ -191,7 +191,7 @@ def fill_disks(folder: Path, count: int, seed: int) -> Result:
             end = Life(disk / "run").wait()
             if end.code == 0:  # the log alone had no space, or there was enough
                 continue
-            check_refused(end, result)
+            check_refused(end, result, f"{size} blocks of {blocks}")
             compare_stored(disk / "run", end, right, result)
             mount("-o", "remount,size=64m", str(disk))
             resume_and_compare(disk / "run", right, result)
