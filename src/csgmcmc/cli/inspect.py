@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from csgmcmc.cli.messages import fail
+from csgmcmc.chain.checkpoint import steps_at_checkpoint
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import StoreError, StoreWarning
 from csgmcmc.files import readable_io_errors
@@ -34,6 +35,8 @@ def inspect(
     except (StoreError, OSError) as error:
         raise fail(str(error)) from error
     damages = None if quick else draws.verify()
-    Console().print(store_report.overview(draws, damages), highlight=False, soft_wrap=True)
+    taken = {chain_id: steps_at_checkpoint(store, chain_id) for chain_id in draws.headers()}
+    known = {chain_id: steps for chain_id, steps in taken.items() if steps is not None}
+    Console().print(store_report.overview(draws, damages, known), highlight=False, soft_wrap=True)
     if draws.problems or damages:
         raise typer.Exit(1)

@@ -1,21 +1,23 @@
 """The contents of a draw store as a table."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from csgmcmc.chain.checkpoint import steps_at_checkpoint
 from csgmcmc.draws import DrawStore
 from csgmcmc.files import readable_size
 from csgmcmc.report import as_text
 
 
-def overview(store: DrawStore, damages: Sequence[str] | None) -> RenderableType:
+def overview(
+    store: DrawStore, damages: Sequence[str] | None, checkpoints: Mapping[int, int]
+) -> RenderableType:
     """Chains, cycles, draws, sizes, provenance and integrity of a store.
 
-    `damages` are those of `DrawStore.verify`; None if the draws were not read.
+    `damages` are those of `DrawStore.verify`; None if the draws were not read. `checkpoints` are
+    the steps that chains had taken at their newest checkpoint.
     """
     table = Table("chain", "draws", "cycles", "draws per cycle", "steps", title=as_text(store.path))
     for chain_id in store.chain_ids:
@@ -39,11 +41,11 @@ def overview(store: DrawStore, damages: Sequence[str] | None) -> RenderableType:
     if damages is None:
         integrity = ["integrity: sizes of files only, the draws were not read"]
     integrity = [*problems, *integrity]
-    lines = [total, *_unfinished(store), *_provenance(store), *integrity]
+    lines = [total, *_unfinished(store, checkpoints), *_provenance(store), *integrity]
     return Group(table, as_text("\n".join(lines)))
 
 
-def _unfinished(store: DrawStore) -> list[str]:
+def _unfinished(store: DrawStore, checkpoints: Mapping[int, int]) -> list[str]:
     """A line for each chain that lacks draws; old stores do not say how many there should be."""
     lines: list[str] = []
     for chain_id, header in sorted(store.headers().items()):
@@ -51,7 +53,7 @@ def _unfinished(store: DrawStore) -> list[str]:
         planned, steps = made.get("total_draws"), made.get("total_steps")
         if not isinstance(planned, int) or len(draws) >= planned:
             continue
-        taken = steps_at_checkpoint(store.path, chain_id)
+        taken = checkpoints.get(chain_id)
         where = f"last draw at step {draws[-1].step}" if draws else "no draw yet"
         if taken is not None:
             where = f"last checkpoint at step {taken}"
