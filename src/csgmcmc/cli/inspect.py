@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from csgmcmc.cli.messages import fail
 from csgmcmc.chain.checkpoint import steps_at_checkpoint
+from csgmcmc.cli.messages import fail
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import StoreError, StoreWarning
 from csgmcmc.files import readable_io_errors
