@@ -79,7 +79,7 @@ def run(counts: dict[str, int], seed: int, before: dict[str, Any]) -> dict[str, 
         "python": platform.python_version(),
         "torch": torch.__version__,
         "safetensors": safetensors.__version__,
-        "system": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
     }
     return {"seed": seed, "versions": versions, "results": results}
 

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shutil
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -192,6 +193,7 @@ def _append_until(path: Path, stop: Path) -> dict[str, Any]:
     while not stop.exists():
         store.append(_tensors(step), step=step, cycle=step // OFTEN)
         step += 1
+        time.sleep(0.005)  # a run takes steps between its draws
     store.close()
     return {"appended": step}
 
