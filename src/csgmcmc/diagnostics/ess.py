@@ -31,7 +31,7 @@ def reference_ess(
     centre = _for_each_dimension("mean", mean, x)
     scale = _for_each_dimension("variance", variance, x)
     if not np.all(scale > 0):
-        raise ValueError(f"variance must be above 0, got {shown(scale)}")
+        raise ValueError(f"variance must be above 0, got {shown(variance)}")
     n = len(x)
     padded = next_fast_len(2 * n, real=True)  # no circular correlation
     spectrum = np.fft.rfft(x - centre, padded, axis=0)
