@@ -1,6 +1,5 @@
 """What an HTML page of results is made of: one file, no network, on light and on dark paper."""
 
-from csgmcmc.pages.document import contents, document, figure, judgements, table
 from csgmcmc.pages.figures import (
     COLOURS,
     DARK_INK,
@@ -12,6 +11,7 @@ from csgmcmc.pages.figures import (
     draw,
     new_figure,
 )
+from csgmcmc.pages.markup import contents, document, figure, judgements, table
 
 __all__ = [
     "COLOURS",
