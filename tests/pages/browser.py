@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from csgmcmc.pages import DARK_INK, LIGHT_INK
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
@@ -71,6 +73,37 @@ def look_at(page, folder, *flags):
     assert seen, result.stdout
     console = [line for line in result.stderr.splitlines() if ":CONSOLE:" in line]
     return json.loads(seen[1]), console
+
+
+on_light_and_dark = pytest.mark.parametrize(
+    ("flags", "ink", "paper"),
+    [
+        ([], LIGHT_INK, "#ffffff"),
+        (["--blink-settings=preferredColorScheme=0"], DARK_INK, "#15191f"),
+    ],
+    ids=["light", "dark"],
+)
+
+
+def check_fits(page, folder, flags, ink, paper, figures):
+    """Nothing is wider than the screen, and every figure shows, in the colours of the page.
+
+    Returns what the browser sees.
+    """
+    seen, console = look_at(page, folder, *flags)
+    assert console == []
+    assert [frame["width"] for frame in seen] == list(WIDTHS)
+    for frame in seen:
+        assert frame["scrolls"] <= frame["width"]
+        assert len(frame["figures"]) == figures
+        for width, height, right in frame["figures"]:
+            assert width > 200
+            assert height > 50
+            assert right <= frame["width"]
+        assert min(frame["drawn"]) > 200
+        assert set(frame["ink"]) == {rgb(ink)}
+        assert frame["paper"] == rgb(paper)
+    return seen
 
 
 def rgb(colour):

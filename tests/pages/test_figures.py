@@ -1,23 +1,16 @@
 import re
 
 import matplotlib as mpl
-import numpy as np
 import pytest
 
 from csgmcmc import pages
-from csgmcmc.pages import COLOURS, INK, STYLE, new_figure
+from csgmcmc.pages import COLOURS, INK, STYLE
+from tests.pages.samples import sample_figure
 
 
 def draw(name="lines"):
     with mpl.rc_context(STYLE):
-        figure = new_figure(9, 3)
-        axes = figure.subplots()
-        if name == "lines":
-            axes.plot([1, 2, 3], color=COLOURS[0], label="a line", marker="o")
-            axes.legend()
-        else:
-            axes.pcolormesh(np.arange(12.0).reshape(3, 4), rasterized=True)
-        axes.set(xlabel="step", ylabel="loss", title="title")
+        figure = sample_figure(name)
     return pages.draw(figure, name)
 
 

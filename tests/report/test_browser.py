@@ -3,8 +3,7 @@
 import pytest
 
 from csgmcmc import DrawStore
-from csgmcmc.pages import DARK_INK, LIGHT_INK
-from tests.pages.browser import WIDTHS, look_at, needs_browser, rgb
+from tests.pages.browser import check_fits, needs_browser, on_light_and_dark
 from tests.report.support import held_out, other, run
 
 pytestmark = needs_browser
@@ -20,24 +19,7 @@ def page(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(
-    ("flags", "ink", "paper"),
-    [
-        ([], LIGHT_INK, "#ffffff"),
-        (["--blink-settings=preferredColorScheme=0"], DARK_INK, "#15191f"),
-    ],
-    ids=["light", "dark"],
-)
+@on_light_and_dark
 def test_the_page_fits_and_every_figure_shows(flags, ink, paper, page, tmp_path):
-    seen, console = look_at(page, tmp_path, *flags)
-    assert console == []
-    assert [frame["width"] for frame in seen] == list(WIDTHS)
-    for frame in seen:
-        assert frame["scrolls"] <= frame["width"]
-        assert len(frame["figures"]) == 6
-        for width, height, right in frame["figures"]:
-            assert 200 < width <= frame["width"]
-            assert height > 50
-            assert right <= frame["width"]
-        assert set(frame["ink"]) == {rgb(ink)}
-        assert frame["paper"] == rgb(paper)
+    for frame in check_fits(page, tmp_path, flags, ink, paper, figures=6):
+        assert all(width <= frame["width"] for width, _, _ in frame["figures"])  # none scrolls

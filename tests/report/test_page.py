@@ -17,7 +17,8 @@ from csgmcmc.posterior.evaluation import evaluate
 from csgmcmc.posterior.reporting import findings_of
 from csgmcmc.report.page import Material, make_report
 from csgmcmc.report.traces import Trace, logged_traces
-from tests.report.support import Reader, held_out, other, run
+from tests.pages.reader import Reader
+from tests.report.support import held_out, other, run
 
 NASTY = """</title><script>alert("x")</script> $x_2$ & 'j' <b>"""
 ALL = ["verdicts", "trace", "scores", "uncertainty", "sampling", "provenance"]

@@ -2,10 +2,9 @@
 
 import json
 
-import numpy as np
-
 from paper.report.chapter import Chapter
-from paper.report.page import COLOURS, Claim, Grid, Page, Picture, new_figure
+from paper.report.page import Claim, Grid, Page, Picture
+from tests.pages.samples import sample_figure
 
 NASTY = """<script>alert("x")</script> a|b *c* _d_ `e` [f](g) & $h$ ~~i~~ 'j' \\k #l"""
 
@@ -50,15 +49,7 @@ def make_page():
 
 
 def make_picture(name):
-    figure = new_figure(9, 3)
-    axes = figure.subplots()
-    if name == "lines":
-        axes.plot([1, 2, 3], color=COLOURS[0], label="a line", marker="o")
-        axes.legend()
-    else:
-        axes.pcolormesh(np.arange(12.0).reshape(3, 4), rasterized=True)
-    axes.set(xlabel="step", ylabel="loss", title="title")
-    return Picture(name, figure, f"Caption of {name}. {NASTY}")
+    return Picture(name, sample_figure(name), f"Caption of {name}. {NASTY}")
 
 
 def make_chapter():

@@ -2,12 +2,11 @@
 
 import pytest
 
-from csgmcmc.pages import DARK_INK, LIGHT_INK
 from paper.experiments import find_experiments, reproduce
 from paper.report import chapter as chapters
 from paper.report.write import write_report
 from paper.tests.report.support import make_page, save
-from tests.pages.browser import WIDTHS, look_at, needs_browser, rgb
+from tests.pages.browser import WIDTHS, check_fits, look_at, needs_browser, on_light_and_dark
 
 pytestmark = needs_browser
 
@@ -29,28 +28,9 @@ def page(tmp_path_factory):
     return folder / "index.html"
 
 
-@pytest.mark.parametrize(
-    ("flags", "ink", "paper"),
-    [
-        ([], LIGHT_INK, "#ffffff"),
-        (["--blink-settings=preferredColorScheme=0"], DARK_INK, "#15191f"),
-    ],
-    ids=["light", "dark"],
-)
+@on_light_and_dark
 def test_the_page_fits_and_every_figure_shows(flags, ink, paper, page, tmp_path):
-    seen, console = look_at(page, tmp_path, *flags)
-    assert console == []
-    assert [frame["width"] for frame in seen] == list(WIDTHS)
-    for frame in seen:
-        assert frame["scrolls"] <= frame["width"]
-        assert len(frame["figures"]) == 3
-        for width, height, right in frame["figures"]:
-            assert width > 200
-            assert height > 50
-            assert right <= frame["width"]
-        assert min(frame["drawn"]) > 200
-        assert set(frame["ink"]) == {rgb(ink)}
-        assert frame["paper"] == rgb(paper)
+    check_fits(page, tmp_path, flags, ink, paper, figures=3)
 
 
 def test_a_page_that_is_wrong_is_seen_to_be(tmp_path):

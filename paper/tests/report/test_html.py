@@ -1,5 +1,4 @@
 import re
-from html.parser import HTMLParser
 
 import pytest
 
@@ -8,36 +7,7 @@ from paper.report import html, markdown
 from paper.report.chapter import Chapter
 from paper.report.page import Grid, Page, Picture
 from paper.tests.report.support import NASTY, make_chapter, make_results
-
-VOID = {"meta", "br", "hr"}
-
-
-class Reader(HTMLParser):
-    """Elements with their attributes, and the text; fails where tags do not match."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.elements, self.open, self.texts = [], [], []
-        self.feed(page)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.texts.append(data)
-
-    def all(self, tag):
-        return [attributes for found, attributes in self.elements if found == tag]
+from tests.pages.reader import Reader
 
 
 def render(*chapters):
