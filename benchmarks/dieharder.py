@@ -64,7 +64,7 @@ def run(test: int, parameter: int | None, seed: int) -> list[dict[str, Any]]:
     """Lines of one test: its name, its p-value and what dieharder says of it."""
     options = [] if parameter is None else ["-n", str(parameter)]
     process = subprocess.Popen(
-        ["dieharder", "-g", "200", "-d", str(test), *options],  # noqa: S607
+        ["dieharder", "-g", "200", "-d", str(test), *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -36,6 +36,7 @@ def problem() -> tuple[nn.Sequential, torch.Tensor, torch.Tensor]:
 
 def ours() -> dict[str, torch.Tensor]:
     """Precisions, in the order of `model.parameters()`, and predictions."""
+    # Here, as the other environment has laplace-torch and not what these need.
     from paper.rivals import diagonal_laplace, linearised_probs  # noqa: PLC0415
     from paper.rivals.laplace import (  # noqa: PLC0415
         diagonal_curvature,

@@ -19,7 +19,7 @@ class Disk(Points):
 
     def __init__(self, folder: Path, at: int, seed: int) -> None:
         super().__init__(folder, at, self._lose_power)
-        self._choices = random.Random(seed)  # noqa: S311
+        self._choices = random.Random(seed)
         self._contents: dict[int, bytes] = {}  # of files, by inode, when they were flushed
         self._names: dict[int, dict[str, int]] = {os.stat(folder).st_ino: {}}  # in folders
 
@@ -66,7 +66,7 @@ def _entries(folder: Path | str) -> dict[str, int]:
 def lose_power(folder: Path, count: int, seed: int) -> Result:
     """Stop a run before or after a call of the file system, and keep what its disk has then."""
     result = Result("power loss, simulated: what was not flushed is there in part")
-    choices = random.Random(seed)  # noqa: S311
+    choices = random.Random(seed)
     right, _ = uninterrupted(folder / "whole")
     (folder / "counted").mkdir()
     points = spread(points_of_a_run(folder / "counted" / "run"), count, choices)

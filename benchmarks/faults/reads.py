@@ -31,7 +31,7 @@ FILES = {  # kinds of files, which are damaged equally often
 }
 
 
-class Stopped(Exception):  # noqa: N818
+class StoppedError(Exception):
     pass
 
 
@@ -40,11 +40,11 @@ def stopped_run(path: Path) -> None:
 
     def stop(info: Any) -> None:
         if info.tick.step == STOPPED_AT:
-            raise Stopped
+            raise StoppedError
 
     try:
         make_chain(path, callbacks=stop).run()
-    except Stopped:
+    except StoppedError:
         store = DrawStore(path)
         for draw in store[::2]:
             store.set_log_likelihood(draw, log_likelihood(draw.step))
@@ -69,7 +69,7 @@ def damage(
     folder: Path, count: int, seed: int, fault: str, change: Callable[[bytes, random.Random], bytes]
 ) -> Result:
     """Change one file of a store, read all draws, and let the run go on."""
-    result, choices = Result(fault), random.Random(seed)  # noqa: S311
+    result, choices = Result(fault), random.Random(seed)
     with warnings.catch_warnings(action="ignore"):
         stopped_run(folder / "stopped")
         shutil.copytree(folder / "stopped", folder / "whole")
@@ -199,7 +199,7 @@ def _append_until(path: Path, stop: Path) -> dict[str, Any]:
 
 
 def _open_often(path: Path, count: int, seed: int) -> dict[str, Any]:
-    result, choices, seen = Result(""), random.Random(seed), 0  # noqa: S311
+    result, choices, seen = Result(""), random.Random(seed), 0
     while result.tried < count:
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")

@@ -84,7 +84,7 @@ def check_killed(path: Path, end: Ending, right: Bits, result: Result) -> bool:
 def kill_at_random_moments(folder: Path, count: int, seed: int) -> Result:
     """Kill a run up to four times, at any moment, then let it go on to the end."""
     result = Result("SIGKILL at a random moment")
-    moments = random.Random(seed)  # noqa: S311
+    moments = random.Random(seed)
     right, seconds = uninterrupted(folder / "whole")
     while result.tried < count:
         path = folder / f"run-{result.tried}"
@@ -115,7 +115,7 @@ def spread(names: list[str], count: int, choices: random.Random) -> list[int]:
 def kill_at_calls(folder: Path, count: int, seed: int) -> Result:
     """Kill a run before or after a call of the file system, and again while it resumes."""
     result = Result("SIGKILL before or after an open, fsync, rename, link, unlink or mkdir")
-    choices = random.Random(seed)  # noqa: S311
+    choices = random.Random(seed)
     right, _ = uninterrupted(folder / "whole")
     points = spread(points_of_a_run(folder / "counted"), count, choices)
     while result.tried < count:
@@ -152,7 +152,7 @@ def fail_calls(folder: Path, count: int, seed: int) -> Result:
         for index, name in enumerate(names)
         if name.startswith("before") and "logs" not in name and needs_room(name)
     ]
-    chosen = spread([names[i] for i in needs_space], count, random.Random(seed))  # noqa: S311
+    chosen = spread([names[i] for i in needs_space], count, random.Random(seed))
 
     def refuse() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -174,7 +174,7 @@ def needs_room(name: str) -> bool:
 def fill_disks(folder: Path, count: int, seed: int) -> Result:
     """Run on a disk in memory that is too small, then make it larger and let the run go on."""
     result = Result("a disk that fills up (tmpfs)")
-    choices = random.Random(seed)  # noqa: S311
+    choices = random.Random(seed)
     right, _ = uninterrupted(folder / "whole")
     disk = folder / "disk"
     disk.mkdir()

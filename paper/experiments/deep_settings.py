@@ -17,8 +17,9 @@ from paper.arguments import check_choice
 from paper.experiments.methods import BY_NAME, Perceptron, ResidualNetwork, Run
 
 SOURCES = ("mnist", "cifar10", "cifar100")
-SNAPSHOTS = {"Snapshot-SGD": "cSGLD", "Snapshot-SGDM": "cSGHMC"}
-"""Snapshots, and the cyclical samplers whose step size they share in the paper."""
+SHARED = {"Snapshot-SGD": "cSGLD", "Snapshot-SGDM": "cSGHMC", "SGLD": "SGD", "SGHMC": "cSGHMC"}
+"""Methods, and those whose step size they share: as in the paper, but for SGHMC, which there has
+SGD's; here it has that of the sampler with the same momentum."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Setting:
             cSGHMC, and `searched_sgdm` those of SGDM, where they differ.
         search_epochs: of the search, as one cycle; None is the run itself. A cycle tells nothing of
             how far the next one gets away from it, which is what their average lives on.
-        shared_lr: whether a snapshot method takes the step size of its cyclical sampler.
+        shared_lr: whether the methods of `SHARED` take the step size of another.
         held_out: training data that the search is judged by.
         validation: images after the training data that the search, and the choice of a
             temperature, are judged by.
@@ -97,7 +98,7 @@ class Setting:
 
     def searched_as(self, method: str) -> str:
         """The method whose search decides the step size of `method`."""
-        return SNAPSHOTS.get(method, method) if self.shared_lr else method
+        return SHARED.get(method, method) if self.shared_lr else method
 
     def searches(self, method: str) -> Iterator[Run]:
         """One run for each step size that is tried; none where the method shares another's."""
@@ -170,7 +171,7 @@ SMOKE_CONVERGED = replace(
 MNIST = Setting(
     "mnist",
     Perceptron((784, 400, 400, 10), batch=64),
-    epochs=200,
+    epochs=100,
     seeds=10,
     augment=False,
     searched=(0.1, 0.2, 0.4, 0.8),
@@ -186,7 +187,7 @@ CONVERGED = {
     "cifar10": Setting(
         "cifar10",
         HALVED,
-        epochs=80,
+        epochs=48,
         augment=False,
         searched=(1.0, 2.0, 3.0, 4.0),
         searched_sgdm=(0.1, 0.2, 0.4, 0.8),

@@ -74,7 +74,8 @@ class MnistParallel(Parallel):
     name = "mnist-parallel"
     summary = "one cyclical chain beside four chains, on MNIST"
     presets = {  # noqa: RUF012  (the base declares it)
-        "laptop": DeepConfig(seeds=3, settings=(MNIST,)),
+        # Two seeds have the chains of table 1.
+        "laptop": DeepConfig(seeds=2, settings=(MNIST,)),
         "smoke": DeepConfig(settings=(SMOKE_MNIST,)),
     }
 

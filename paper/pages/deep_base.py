@@ -126,7 +126,11 @@ def _step_sizes(setting: Setting) -> str:
         return "Step sizes are those that the search on CIFAR-10 without augmentation chooses."
     if not setting["searched"]:
         return "Step sizes are the paper's; those of SGD and SGDM, which it lacks, are 0.1."
-    shared = " Snapshot shares that of its cyclical sampler." if setting.get("shared_lr") else ""
+    shared = (
+        " Snapshot shares that of its cyclical sampler, SGLD that of SGD, SGHMC that of cSGHMC."
+        if setting.get("shared_lr")
+        else ""
+    )
     if setting.get("validation"):
         data = f"the {setting['validation']:,} images after the training data"
     else:
