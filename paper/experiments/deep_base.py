@@ -64,16 +64,16 @@ class DeepExperiment(Experiment[C]):
         """Those of the first settings, up to one that is not done: its records decide the next."""
         jobs: dict[str, Mapping[str, Any]] = {}
         for setting in config.settings:
-            for wave in self._waves(config, setting, done):
+            for wave in self.waves(config, setting, done):
                 jobs.update(wave)
                 if not all(key in done for key in wave):
                     return jobs
         return jobs
 
-    def _waves(
+    def waves(
         self, config: C, setting: Setting, done: Mapping[str, Record]
     ) -> Iterator[Mapping[str, Mapping[str, Any]]]:
-        """The search, the chains and the groups of a setting; each needs the one before."""
+        """The search, the chains and the groups of a setting; each needs those before it."""
         searches = {
             f"{setting.name}, {run.method}, search, step size {run.lr:g}": {
                 "part": "search",

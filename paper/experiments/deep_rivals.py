@@ -3,10 +3,11 @@
 At the budget of every method: one network (SGDM), MC dropout, SWAG, Laplace approximations of the
 last layer and of all weights, Snapshot-SGDM, cSGHMC, and a deep ensemble of M networks that share
 the budget; and beyond it, an ensemble of M networks with the budget each. Every method that has a
-hyperparameter of its uncertainty gets three values of it, of which validation data choose.
+hyperparameter of its uncertainty gets three values of it with the first seed, of which validation
+data choose; the other seeds have the chosen one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,25 @@ class Rivals(DeepExperiment[RivalsConfig]):
             for method, candidates in _runs(config, setting, lrs, seed).items()
         }
 
+    def waves(
+        self, config: RivalsConfig, setting: Setting, done: Mapping[str, Record]
+    ) -> Iterator[Mapping[str, Mapping[str, Any]]]:
+        """The first seed with all values, then the others with the values that it chooses."""
+        waves = super().waves(config, setting, done)
+        yield next(waves)
+        chains, groups = waves
+        first = {key: group for key, group in groups.items() if group["seed"] == 0}
+        yield _chains_of(first, chains)
+        yield first
+        chosen = {done[key]["method"]: done[key]["chosen"] for key in first}
+        others = {
+            key: {**group, "runs": {value: group["runs"][value]}}
+            for key, group in groups.items()
+            if key not in first and (value := chosen[group["method"]])
+        }
+        yield _chains_of(others, chains)
+        yield others
+
     def sample(self, run: Run, setting: Setting, source: Source, draws: Path) -> Sequence[Draw]:
         return trained(run, setting.network, source, draws)
 
@@ -100,6 +120,14 @@ class Rivals(DeepExperiment[RivalsConfig]):
             "bytes": stored_bytes(method, found[chosen].draws),
             "scores": scores_of(found[chosen], source),
         }
+
+
+def _chains_of(
+    groups: Mapping[str, Mapping[str, Any]], chains: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Mapping[str, Any]]:
+    """The jobs of the chains that some groups are made of."""
+    needed = {run for group in groups.values() for runs in group["runs"].values() for run in runs}
+    return {key: job for key, job in chains.items() if job["run"] in needed}
 
 
 def _runs(

@@ -39,7 +39,7 @@ def page(results: Results) -> Page:
         results,
         "what people would use instead",
         "cSGHMC beside a deep ensemble, MC dropout, SWAG and Laplace approximations, each with "
-        "three values of its hyperparameter, of which validation data choose.",
+        "three values of its hyperparameter, of which validation data choose with the first seed.",
         _section,
         label=lambda record: f"{record['method']} at {record['temperature']}",
         search=False,  # it is on the page of table 1
