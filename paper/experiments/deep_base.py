@@ -169,7 +169,10 @@ def _searched(setting: Setting, source: Source, draws: Path, run: Run) -> Record
 
 
 def _chosen(setting: Setting, methods: tuple[str, ...], found: list[Record]) -> Mapping[str, float]:
-    """The step size of each method: the setting's, or that of the lowest NLL on validation data."""
+    """The step size of each method: the setting's, or that of the lowest NLL on validation data.
+
+    Only step sizes with which the network fits its training data are compared.
+    """
     if not setting.searched:
         return setting.lrs
     chosen = {}
@@ -180,8 +183,12 @@ def _chosen(setting: Setting, methods: tuple[str, ...], found: list[Record]) -> 
             if record["method"] == setting.searched_as(method)
             and record["setting"] == setting.name
             and record["validation_nll"] is not None
+            and record.get("train_error", 0.0) <= setting.search_fit
         }
         if not tried:
-            raise ValueError(f"{method} diverged at every step size of the search")
+            raise ValueError(
+                f"{method} diverged, or did not fit its training data, at every step size of the "
+                "search"
+            )
         chosen[method] = min(tried, key=lambda lr, tried=tried: tried[lr])
     return chosen

@@ -43,6 +43,8 @@ class Setting:
         search_epochs: of the search, as one cycle; None is the run itself. A cycle tells nothing of
             how far the next one gets away from it, which is what their average lives on.
         shared_lr: whether the methods of `SHARED` take the step size of another.
+        search_fit: training error that a step size of the search may leave: the paper's networks
+            fit their training data, and one that does not may still have the lowest NLL.
         held_out: training data that the search is judged by.
         validation: images after the training data that the search, and the choice of a
             temperature, are judged by.
@@ -67,6 +69,7 @@ class Setting:
     searched_sgdm: tuple[float, ...] = ()
     search_epochs: int | None = 0
     shared_lr: bool = True
+    search_fit: float = 1.0
     held_out: int = 0
     validation: int = 0
     gate: float = 0.005
@@ -192,6 +195,7 @@ CONVERGED = {
         searched=(2.0, 3.0, 4.0),
         searched_sgdm=(0.2, 0.4, 0.8),
         search_epochs=None,
+        search_fit=0.02,
         validation=5000,
         train=5000,
     ),

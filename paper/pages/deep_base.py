@@ -50,7 +50,7 @@ def make_page(
         claims += found
         parts += [describe(setting, records), *gate(setting, records, label), *shown]
         if search:
-            parts += search_table(name, records)
+            parts += search_table(name, records, setting.get("search_fit", 1.0))
     return Page(f"{_regime(results)}: {title}", summary, claims, [*parts, rule])
 
 
@@ -138,27 +138,50 @@ def _step_sizes(setting: Setting) -> str:
     length = "runs as long as the table's"
     if setting["search_epochs"] is not None:
         length = f"runs of {setting['search_epochs']} epochs on the others, as long as a cycle"
+    if (fit := setting.get("search_fit", 1.0)) < 1:
+        length += f" that leave at most {100 * fit:g} % training error"
     return f"Step sizes: the lowest NLL on {data}, of {length}.{shared}"
 
 
-def search_table(source: str, records: Sequence[Mapping[str, Any]]) -> list[Grid]:
-    """What the search for step sizes found, if there was one."""
+def search_table(source: str, records: Sequence[Record], fit: float) -> list[Grid]:
+    """What the search for step sizes found, if there was one; `fit` is the error allowed."""
     losses: dict[str, dict[float, float | None]] = defaultdict(dict)
+    unfit: dict[str, dict[float, float]] = defaultdict(dict)
     for record in records:
         if record["part"] == "search":
             losses[record["method"]][record["lr"]] = record["validation_nll"]
+            if (error := record.get("train_error") or 0.0) > fit:
+                unfit[record["method"]][record["lr"]] = error
     if not losses:
         return []
     rows = []
     for method, found in losses.items():
-        finite = {lr: loss for lr, loss in found.items() if loss is not None}
+        finite = {
+            lr: loss for lr, loss in found.items() if loss is not None and lr not in unfit[method]
+        }
         best = min(finite, key=lambda lr: finite[lr]) if finite else None
         edge = "yes" if best in (min(found), max(found)) else "no"
-        rows.append([method, losses_by_lr(found), "-" if best is None else f"{best:g}", edge])
+        left_out = ", ".join(f"{lr:g}: {100 * e:.1f} %" for lr, e in unfit[method].items())
+        rows.append(
+            [
+                method,
+                losses_by_lr(found),
+                *([left_out or "-"] if fit < 1 else []),
+                "-" if best is None else f"{best:g}",
+                edge,
+            ]
+        )
+    limited = [f"left out: training error above {100 * fit:g} %"] if fit < 1 else []
     return [
         Grid(
             title=f"{NAMES[source]}: the search for step sizes",
-            header=["method", "NLL on held-out data, by step size", "taken", "at the edge"],
+            header=[
+                "method",
+                "NLL on held-out data, by step size",
+                *limited,
+                "taken",
+                "at the edge",
+            ],
             rows=rows,
             note="One seed; the lowest is taken. At the edge, a further step size may be better.",
         )

@@ -63,6 +63,23 @@ def test_the_lowest_nll_on_validation_data_decides_and_some_methods_share_it():
     assert chosen == {**best, **shared}
 
 
+def test_a_step_size_that_does_not_fit_the_training_data_is_not_taken():
+    config = replace(CONFIG, settings=(replace(SMOKE_MNIST, search_fit=0.02),))
+    found = {
+        key: {
+            "setting": "mnist",
+            "method": job["run"].method,
+            "lr": job["run"].lr,
+            "validation_nll": -job["run"].lr,  # the largest has the lowest NLL
+            "train_error": 0.03 if job["run"].lr == max(SMOKE_MNIST.searched) else 0.01,
+        }
+        for key, job in TABLE.jobs(config, {}).items()
+    }
+    jobs = TABLE.jobs(config, found)
+    assert jobs["mnist, cSGLD, seed 0"]["run"].lr == min(SMOKE_MNIST.searched)
+    assert TABLE.jobs(CONFIG, found)["mnist, cSGLD, seed 0"]["run"].lr == max(SMOKE_MNIST.searched)
+
+
 def test_a_search_tries_the_runs_of_the_table():
     for method in ("SGD", "SGDM", "cSGLD", "cSGHMC"):
         tried = list(MNIST.searches(method))
