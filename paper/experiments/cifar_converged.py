@@ -1,6 +1,6 @@
-"""CIFAR with cycles that fit their training data: 5,000 images and a small ResNet.
+"""CIFAR with cycles that fit their training data: 2,500 images and a small ResNet.
 
-The images are not augmented, so that 12 epochs are enough; a further setting has augmentation, with
+The images are not augmented, so that 20 epochs are enough; a further setting has augmentation, with
 which they are not.
 """
 

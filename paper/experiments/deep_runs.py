@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 from torch import Tensor
 
 from csgmcmc.diagnostics import accuracy, negative_log_likelihood
@@ -152,11 +151,14 @@ def last_of_each_cycle(values: Sequence[float], cycles: Sequence[int]) -> list[f
 
 
 def choose_by(run: Run, network: Network, source: Source, draws: Path | None) -> Record:
-    """What a step size is chosen by: NLL on validation data, and the error on training data."""
+    """What a step size is chosen by: NLL on validation data, and the error on training data.
+
+    The latter is that of the cycle that ends with the largest one.
+    """
     found = sample(run, network, source, draws)
-    fit = training_fit(network, source, found[-1:])
+    fit = training_fit(network, source, found)
     predictive = predict(network, source, found, source.validation(run.held_out))
     return {
         "validation_nll": rounded(methods.nll_of(predictive)),
-        "train_error": float(np.mean(fit["errors"])),
+        "train_error": max(last_of_each_cycle(fit["errors"], fit["cycles"])),
     }
