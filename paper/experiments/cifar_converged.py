@@ -71,6 +71,6 @@ class ConvergedRivals(Rivals):
     name = "cifar-converged-rivals"
     summary = "cSGHMC beside ensembles, dropout, SWAG and Laplace, on CIFAR-10"
     presets = {  # noqa: RUF012  (the base declares it)
-        "laptop": RivalsConfig(seeds=3, settings=(CONVERGED["cifar10"],)),
+        "laptop": RivalsConfig(seeds=3, settings=(CONVERGED["cifar10"],), larger_lr=2.0),
         "smoke": RivalsConfig(settings=(SMOKE_CONVERGED,), draws=3),
     }

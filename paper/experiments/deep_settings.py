@@ -50,6 +50,7 @@ class Setting:
             temperature, are judged by.
         gate: training error that a cycle should end below.
         ensembles: whether deep ensembles stand beside the methods of table 1.
+        long_ensembles: seeds of the ensembles whose networks have the whole budget each.
         train: use the first of the training data only; `test` the same of the test data.
     """
 
@@ -74,6 +75,7 @@ class Setting:
     validation: int = 0
     gate: float = 0.005
     ensembles: bool = True
+    long_ensembles: int = 3
     train: int | None = None
     test: int | None = None
 
@@ -197,6 +199,7 @@ CONVERGED = {
         search_epochs=None,
         search_fit=0.01,
         validation=5000,
+        long_ensembles=1,
         train=2500,  # more would need longer cycles
     ),
 }

@@ -90,8 +90,11 @@ def _ensembles(
     if not setting.ensembles:
         return {}
     seeds, ensembles = config.seeds_of(setting)[: config.ensemble_seeds], {}
-    for label, epochs in ((SAME, setting.epochs / setting.cycles), (MORE, setting.epochs)):
-        for seed in seeds:
+    for label, epochs, count in (
+        (SAME, setting.epochs / setting.cycles, len(seeds)),
+        (MORE, setting.epochs, setting.long_ensembles),
+    ):
+        for seed in seeds[:count]:
             ensembles[f"{label}, seed {seed}"] = [
                 setting.run("SGDM", lrs["SGDM"], seed + member * len(seeds), epochs=epochs)
                 for member in range(setting.cycles)

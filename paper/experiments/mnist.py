@@ -58,7 +58,7 @@ class MnistTempering(Tempering):
         "laptop": TemperingConfig(
             seeds=3,
             settings=(MNIST,),
-            temperatures=(1.0, 0.3, 0.1, 0.01, 0.001, 0.0001, 0.0),
+            temperatures=(1.0, 0.1, 0.01, 0.001, 0.0001, 0.0),
             explorations=(0.5, 0.8),
             draws_per_cycle=12,
         ),
@@ -86,7 +86,7 @@ class MnistSensitivity(Sensitivity):
     name = "mnist-sensitivity"
     summary = "cSGLD beside parallel SGLD for other M and beta, on MNIST"
     presets = {  # noqa: RUF012  (the base declares it)
-        "laptop": SensitivityConfig(seeds=3, settings=(MNIST,)),
+        "laptop": SensitivityConfig(seeds=2, settings=(MNIST,)),
         "smoke": SensitivityConfig(settings=(SMOKE_MNIST,), pairs=((2, 0.5),)),
     }
 

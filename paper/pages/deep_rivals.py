@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from paper.experiments.deep_rival_runs import CANDIDATES
 from paper.experiments.deep_table import MORE, SAME
 from paper.pages.deep_base import NAMES, make_page, name_of, scores_by
 from paper.report.compare import Scores, all_lower, shown
@@ -27,7 +26,6 @@ WORDS = {
     "SWAG": "share of the step size",
     "Laplace, last layer": "factor of the prior's precision",
     "Laplace, diagonal": "factor of the prior's precision",
-    OURS: "temperature",
 }
 
 Record = Mapping[str, Any]
@@ -39,7 +37,7 @@ def page(results: Results) -> Page:
         results,
         "what people would use instead",
         "cSGHMC beside a deep ensemble, MC dropout, SWAG and Laplace approximations, each with "
-        "three values of its hyperparameter, of which validation data choose with the first seed.",
+        "several values of its hyperparameter; the validation data of the first seed choose.",
         _section,
         label=lambda record: f"{record['method']} at {record['temperature']}",
         search=False,  # it is on the page of table 1
@@ -86,7 +84,7 @@ def _table(name: str, groups: Sequence[Record], scores: Scores) -> Grid:
     for method in scores:
         found = [group for group in groups if group["method"] == method]
         chosen = ", ".join(dict.fromkeys(str(group["chosen"]) for group in found))
-        hyperparameter = f"{WORDS[method]} {chosen}" if method in CANDIDATES else "-"
+        hyperparameter = f"{WORDS[method]} {chosen}" if method in WORDS else chosen
         rows.append(
             [
                 method,
