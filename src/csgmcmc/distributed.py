@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils.data import Dataset, DistributedSampler
 
 from csgmcmc.arguments import check_count, check_kind
+from csgmcmc.shards import is_sharded
 from csgmcmc.stacked import Stack
 
 
@@ -90,8 +91,7 @@ def as_layout(layout: ProcessLayout | None) -> ProcessLayout:
 
 def share_gradients(model: nn.Module, layout: ProcessLayout) -> nn.Module:
     """The module whose backward pass averages gradients over the replicas of a chain."""
-    sharded = any(hasattr(param, "placements") for param in model.parameters())
-    if layout.replicas == 1 or sharded:  # FSDP2 averages by itself
+    if layout.replicas == 1 or is_sharded(model):  # FSDP2 averages by itself
         return model
     if isinstance(model, Stack):
         raise ValueError("a stack cannot have replicas: give each process chains of its own")

@@ -1,4 +1,4 @@
-"""Chains x replicas in real processes, started by torchrun."""
+"""Chains x replicas in real processes."""
 
 import os
 import subprocess
@@ -13,28 +13,31 @@ from csgmcmc import SGHMC, Chain, Constant, DrawStore
 from csgmcmc.distributed import ProcessLayout, init_distributed
 from csgmcmc.errors import StoreWarning
 from tests.chain import torchrun_jobs
+from tests.processes import all_succeed
 from tests.support import SIGMAS
+
+ROOT = Path(__file__).parents[2]
 
 
 def torchrun(job: str, out: Path, processes: int, restarts: int = 0, **environment: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*launcher, f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
-    root = str(Path(__file__).parents[2])
-    variables = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **environment}
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    variables = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment}
     result = subprocess.run(
         [*command, torchrun_jobs.__file__, job, str(out)],
         env=variables,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert result.returncode == 0, result.stderr[-3000:]
 
 
 def test_replicas_stay_equal_and_chains_are_independent(tmp_path):
-    torchrun("replicas", tmp_path, processes=4)
+    all_succeed(torchrun_jobs.replicas, tmp_path, processes=4)
     ends = {
         (chain, replica): torch.load(tmp_path / f"{chain}-{replica}.pt")
         for chain in range(2)
@@ -72,7 +75,7 @@ def test_a_killed_worker_is_started_again_and_goes_on(tmp_path):
 
 def test_a_sharded_chain_draws_the_noise_of_the_whole_one_and_follows_its_path(tmp_path):
     """The noise bit for bit, the path to rounding: gradients are summed in another order."""
-    torchrun("shards", tmp_path, processes=2)
+    all_succeed(torchrun_jobs.shards, tmp_path, processes=2)
     for fused in (None, False):
         model = torchrun_jobs.sharded_network()
         sampler = torchrun_jobs.run_sharded(model, tmp_path / f"whole-{fused}", fused)
@@ -88,12 +91,12 @@ def test_a_sharded_chain_draws_the_noise_of_the_whole_one_and_follows_its_path(t
 
 
 def test_noise_of_parameters_that_are_sharded_in_two_dimensions(tmp_path):
-    torchrun("two_dimensions", tmp_path, processes=4)
+    all_succeed(torchrun_jobs.two_dimensions, tmp_path, processes=4)
     assert len(list(tmp_path.glob("*.txt"))) == 4
 
 
 def test_replicas_without_a_common_seed_are_refused(tmp_path):
-    torchrun("seeds", tmp_path, processes=2)
+    all_succeed(torchrun_jobs.seeds, tmp_path, processes=2)
     for replica in range(2):
         assert "have different seeds" in (tmp_path / f"{replica}.txt").read_text()
 

@@ -393,7 +393,7 @@ def test_an_unchanged_draw_is_checked_once(tmp_path, monkeypatch):
     fill(tmp_path, count=2)
     store = DrawStore(tmp_path)
     store[1].tensors()
-    monkeypatch.setattr("csgmcmc.draws.store.checksum", lambda _: pytest.fail("checked again"))
+    monkeypatch.setattr("csgmcmc.draws.tensors.checksum", lambda _: pytest.fail("checked again"))
     assert store[1].tensors()["w"][0] == 1
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from csgmcmc.draws import DrawStore, keep_trainable
-from csgmcmc.draws import store as store_module
+from csgmcmc.draws import records as records_module
 from csgmcmc.errors import DrawConflictError, LockedError
 from tests.draws.support import draw_file, fill, reopened
 
@@ -192,7 +192,7 @@ def test_a_process_that_is_killed_in_a_block_loses_no_log_likelihood(tmp_path):
 
 def test_a_draw_that_is_written_while_the_store_is_opened_is_no_leftover(tmp_path, monkeypatch):
     fill(tmp_path, count=2)
-    sizes = store_module.file_sizes
+    sizes = records_module.file_sizes
 
     def written_first(folder: Path) -> dict[str, int]:
         """The manifests were read; now another process writes and ends, then files are listed."""
@@ -202,7 +202,9 @@ def test_a_draw_that_is_written_while_the_store_is_opened_is_no_leftover(tmp_pat
         return sizes(folder)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_module, "file_sizes", lambda path: patch.undo() or written_first(path))
+        patch.setattr(
+            records_module, "file_sizes", lambda path: patch.undo() or written_first(path)
+        )
         store = DrawStore(tmp_path)
     assert store.problems == []
     assert [draw.step for draw in store] == [0, 1, 7]
@@ -223,5 +225,5 @@ def test_a_file_without_a_line_is_a_leftover_unless_its_chain_is_being_written(t
 
 def test_opening_takes_no_lock_unless_a_file_has_no_line(tmp_path, monkeypatch):
     fill(tmp_path)
-    monkeypatch.setattr(store_module, "is_locked", lambda _: pytest.fail("takes a lock"))
+    monkeypatch.setattr(records_module, "is_locked", lambda _: pytest.fail("takes a lock"))
     assert len(DrawStore(tmp_path)) == 5

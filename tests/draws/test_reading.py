@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.tensors import LARGEST_READ
@@ -93,3 +94,24 @@ def test_too_many_mappings_are_no_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "from_file", fails_with(RuntimeError(message)))
     with pytest.raises(OSError, match=r"cannot be mapped into memory: .*Cannot allocate memory"):
         store[0].tensors()
+
+
+def test_safetensors_reads_what_was_written(tmp_path):
+    tied = torch.randn(3, 5)
+    tensors = {
+        "b": tied.t(),  # not contiguous
+        "a": torch.tensor(7),
+        "half": torch.randn(5).half(),
+        "flags": torch.tensor([True, False, True]),
+        "nothing": torch.empty(0, 4),
+        "one": tied,
+        "other": tied,
+    }
+    store = DrawStore(tmp_path)
+    store.append(tensors, step=0)
+    found = load_file(next(tmp_path.glob("draws/*.safetensors")))
+    assert found.keys() == tensors.keys() - {"other"}  # which is stored once
+    for name, tensor in found.items():
+        assert tensor.dtype == tensors[name].dtype
+        assert torch.equal(tensor, tensors[name])
+    assert torch.equal(store[0].tensors()["other"], tied)

@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_args, overload
 
+import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count, check_kind, counted
+from csgmcmc.arguments import check_choice, check_count, check_kind, counted, shown
 from csgmcmc.draws.ordered import ByChainAndStep, Key
+from csgmcmc.draws.sharded import part_of
 from csgmcmc.files import readable_size
 from csgmcmc.schedules import Stage
-from csgmcmc.shards import whole_tensor
+from csgmcmc.shards import local_shard, mesh_of
 
 Tensors = Mapping[str, Tensor]
 """Parameters and buffers by name, as in a module's `state_dict`."""
@@ -37,7 +39,7 @@ class Draw:
     cycle: int
     stage: Stage
     log_likelihood: float | None
-    _load: Callable[[], dict[str, Tensor]] = field(repr=False, compare=False)
+    _load: Callable[[], Tensors] = field(repr=False, compare=False)
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers by name. Large ones of a store are memory-mapped from its file.
@@ -46,12 +48,36 @@ class Draw:
         changes them in place. If another program does so meanwhile, the numbers are the changed
         ones, and one that makes the file shorter ends this process (SIGBUS): copy stores, with
         `cp` or `rsync` to another folder, rather than write over one that is in use.
+
+        A draw of a sharded model is put together, in memory: `tensor` and `load_into` read less.
         """
-        return self._load()
+        found = self._load()
+        return found if isinstance(found, dict) else dict(found)
+
+    def tensor(self, name: str) -> Tensor:
+        """One of the tensors. Of a draw that is stored in shards, only its parts are read."""
+        found = self._load()
+        if name not in found:
+            raise ValueError(f"name must be one of the draw's tensors, got {shown(name)}")
+        return found[name]
 
     def load_into(self, model: nn.Module) -> None:
-        """Copy the draw's weights and buffers into `model`."""
-        model.load_state_dict(self.tensors())
+        """Copy the draw's weights and buffers into `model`.
+
+        Into a model that is sharded over processes, however the draw was stored: each process,
+        which must call this, reads its own part.
+        """
+        state = model.state_dict()
+        if mesh_of(state.values()) is None:
+            model.load_state_dict(self.tensors())
+            return
+        found = self._load()
+        if unexpected := found.keys() - state.keys():
+            raise ValueError(f"model has no {min(unexpected)}, which the draw holds")
+        parts = {name: part_of(found, name, value) for name, value in state.items()}
+        with torch.no_grad():
+            for name, value in state.items():
+                local_shard(value).copy_(parts[name])
 
 
 class Draws(ABC, Sequence[Draw]):
@@ -74,6 +100,9 @@ class Draws(ABC, Sequence[Draw]):
         log_likelihood: float | None = None,
     ) -> None:
         """Keep a copy of the parameters and buffers of `model`.
+
+        Of a model that is sharded over processes, all of these call this, with a `DrawStore` of one
+        folder: each writes its own part.
 
         Args:
             model: a module, or its `state_dict`.
@@ -167,7 +196,10 @@ def check_state(state: Mapping[str, Any]) -> None:
 
 
 def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
-    """Parameters and buffers by name, detached; anything else in the state raises."""
+    """Parameters and buffers by name, detached; anything else in the state raises.
+
+    Those of a sharded model stay sharded.
+    """
     state = model.state_dict() if isinstance(model, nn.Module) else model
     check_state(check_kind("model", state, Mapping, "a torch.nn.Module or its state_dict"))
-    return {name: whole_tensor(value.detach()) for name, value in state.items()}
+    return {name: value.detach() for name, value in state.items()}

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,15 @@ import torch
 
 from csgmcmc.arguments import check_kind, plain_value
 from csgmcmc.draws.lock import is_locked
+from csgmcmc.draws.sharded import index_name, shard_name
 from csgmcmc.errors import StoreError
-from csgmcmc.files import FileIdentity, identity_of, parts_of
+from csgmcmc.files import atomic_write, parts_of
 
-FORMAT = 1
+FORMAT = 2
+"""The newest format of a store that can be read."""
+
+SHARDED_FORMAT = 2
+"""The format of a store that has sharded draws; all others are of format 1."""
 
 UNNAMED_PART = re.compile(r"\.tmp\w{6}")
 """Name of a file that safetensors writes before it renames it."""
@@ -26,7 +31,19 @@ FIELDS = {"draw", "chain", "step", "cycle", "stage", "log_likelihood", "base", "
 
 
 def read_dtype(folder: Path) -> str | None:
-    """The dtype of draws that `store.json` names; None if it names none, or is not there.
+    """The dtype of draws that `store.json` names; None if it names none, or is not there."""
+    return read_header(folder)[1]
+
+
+def write_header(folder: Path, number: int, dtype: str | None) -> None:
+    """Say format and dtype of the store in `store.json`, unless its format is as new."""
+    if read_header(folder)[0] < number:
+        text = json.dumps({"format": number, "dtype": dtype}) + "\n"
+        atomic_write(folder / "store.json", lambda temporary: temporary.write_text(text))
+
+
+def read_header(folder: Path) -> tuple[int, str | None]:
+    """Format and dtype that `store.json` names; 0 and None if it is not there.
 
     Raises `StoreError` if it is damaged, or of a newer version.
     """
@@ -34,7 +51,7 @@ def read_dtype(folder: Path) -> str | None:
     try:
         found = json.loads(file.read_bytes())
     except FileNotFoundError:
-        return None
+        return 0, None
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{file} is damaged: {error}") from error
     said = found if isinstance(found, dict) else {}
@@ -46,7 +63,7 @@ def read_dtype(folder: Path) -> str | None:
             f"{file} says format {number}, newer than this version of csgmcmc reads ({FORMAT}): "
             "upgrade csgmcmc, or, if no newer version wrote it, it is damaged"
         )
-    return dtype
+    return number, dtype
 
 
 def chains_with_manifest(folder: Path) -> tuple[list[int], list[str]]:
@@ -71,9 +88,19 @@ def manifest_name(chain_id: int) -> str:
     return f"{chain_id:04d}.manifest"
 
 
+def lock_file(folder: Path, chain_id: int) -> Path:
+    """The file that the process which writes a chain holds a lock on."""
+    return folder / "chains" / f"{chain_id:04d}.lock"
+
+
+def draw_stem(chain_id: int, step: int) -> str:
+    """How the names of all files of a draw begin, in the folder of draws."""
+    return f"{chain_id:04d}-{step:09d}"
+
+
 def draw_name(chain_id: int, step: int) -> str:
-    """Name of the file of a draw, in the folder of draws."""
-    return f"{chain_id:04d}-{step:09d}.safetensors"
+    """Name of the file of a draw that is one file."""
+    return f"{draw_stem(chain_id, step)}.safetensors"
 
 
 def chain_of(name: str) -> int | None:
@@ -82,31 +109,49 @@ def chain_of(name: str) -> int | None:
     return int(number) if number.isdecimal() else None
 
 
-def identity_if_readable(file: Path) -> FileIdentity | None:
-    """The identity of a file; None where even that is an error, which reading it will name."""
-    try:
-        return identity_of(file)
-    except OSError:
-        return None
-
-
 def is_line_of_draw(line: dict[str, Any], chain_id: int) -> bool:
-    """Whether a line says all of a draw, and names the file that such a draw has."""
+    """Whether a line says all of a draw, and names the files that such a draw has."""
     step = line.get("step")
-    return line.keys() >= FIELDS and type(step) is int and line["draw"] == draw_name(chain_id, step)
+    if not line.keys() >= FIELDS or type(step) is not int:
+        return False
+    if "shards" not in line:
+        return line["draw"] == draw_name(chain_id, step)
+    if type(line["shards"]) is not dict:
+        return False
+    name, count = draw_stem(chain_id, step), len(line["shards"])
+    names = {shard_name(name, number, count) for number in range(1, count + 1)}
+    return line["draw"] == index_name(name) and line["shards"].keys() == names
+
+
+def files_of(record: dict[str, Any]) -> dict[str, int]:
+    """Names and sizes of the files of a draw: one, or an index and its shards."""
+    return {record["draw"]: record["bytes"], **record.get("shards", {})}
+
+
+def are_whole(record: dict[str, Any], size_of: Callable[[str], int | None]) -> bool:
+    """Whether all files of a draw are there, with their sizes."""
+    return all(size_of(name) == size for name, size in files_of(record).items())
 
 
 def problems_of_files(records: Iterable[dict[str, Any]], sizes: dict[str, int]) -> list[str]:
-    """A sentence for each draw whose file is missing or has another size."""
+    """A sentence for each file of a draw that is missing or has another size."""
     problems: list[str] = []
-    for record in records:
-        name, size, expected = record["draw"], sizes.get(record["draw"]), record["bytes"]
+    for name, expected in (pair for record in records for pair in files_of(record).items()):
+        size = sizes.get(name)
         if size is None:
             problems.append(f"draws/{name}: missing")
         elif size != expected:
             what = "truncated" if size < expected else "too long"
             problems.append(f"draws/{name}: {what} ({size} of {expected} bytes)")
     return problems
+
+
+def remove_other_shards(folder: Path, record: dict[str, Any]) -> None:
+    """Remove files of a draw that its line does not name: another number of processes left them."""
+    stem = draw_stem(record["chain"], record["step"])
+    for path in folder.glob(f"{stem}-*-of-*.safetensors"):
+        if path.name not in record["shards"]:
+            path.unlink(missing_ok=True)
 
 
 def remove_leftover_parts(folder: Path, chain_id: int) -> None:
@@ -132,9 +177,9 @@ def unnamed_parts(folder: Path) -> list[Path]:
 
 def is_any_locked(folder: Path, besides: int | None = None) -> bool:
     """Whether some process writes a chain, other than `besides`."""
-    own = None if besides is None else f"{besides:04d}.lock"
+    own = None if besides is None else lock_file(folder, besides)
     locks = (folder / "chains").glob("*.lock")
-    return any(is_locked(path) for path in locks if path.name != own)
+    return any(is_locked(path) for path in locks if path != own)
 
 
 def versions() -> dict[str, str]:

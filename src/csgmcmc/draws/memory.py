@@ -9,10 +9,13 @@ from torch import Tensor
 from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.ordered import ByChainAndStep, Key
 from csgmcmc.errors import DrawConflictError
+from csgmcmc.shards import mesh_of, number_in, whole_tensor
 
 
 class MemoryDraws(Draws):
     """Copies of the weights in memory, for small models and short runs.
+
+    Of a model that is sharded over processes, the first of them keeps all of each draw.
 
     It can be pickled and deep-copied.
     """
@@ -22,6 +25,10 @@ class MemoryDraws(Draws):
 
     def _append(self, draw: Draw) -> None:
         key, tensors = (draw.chain_id, draw.step), draw.tensors()
+        mesh = mesh_of(tensors.values())
+        tensors = {name: whole_tensor(tensor) for name, tensor in tensors.items()}
+        if mesh is not None and number_in(mesh) > 0:
+            return
         if key in self._kept:
             if not _equal(self._kept[key].tensors(), tensors):
                 raise DrawConflictError(*key)

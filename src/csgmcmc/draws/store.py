@@ -6,18 +6,19 @@
                                    per log-likelihood that was set later
     chains/0000.lock               locked by the process that writes the chain
     draws/0000-000000123.safetensors
+    draws/0000-000000123-00001-of-00002.safetensors
+                                   of a model that is sharded over processes: one file of each, and
+                                   0000-000000123.safetensors.index.json
 
 A draw is written to a temporary file, flushed and renamed; then its line in the chain's manifest is
 flushed, which commits it. A file without a line is not a draw. Each chain has its own manifest, so
 that chains never wait for each other.
 """
 
-import json
 import os
 import threading
 import warnings
-from collections.abc import Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,21 +32,26 @@ from csgmcmc.devices import check_dtype
 from csgmcmc.draws import folder as contents
 from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.lock import Lock, is_locked
-from csgmcmc.draws.manifest import Lines, Manifest
-from csgmcmc.draws.ordered import ByChainAndStep, Key
+from csgmcmc.draws.ordered import Key
+from csgmcmc.draws.records import Records
+from csgmcmc.draws.sharded import (
+    ShardedTensors,
+    index_name,
+    joined,
+    part_of,
+    parts_of,
+    write_shards,
+)
 from csgmcmc.draws.shared import Only, SharedTensors
-from csgmcmc.draws.tensors import checksum, for_disk, read_tensors, write_tensors
+from csgmcmc.draws.tensors import CheckedFiles, checksum, for_disk, write_tensors
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
 from csgmcmc.files import (
-    FileIdentity,
-    atomic_write,
     check_path,
-    file_size,
-    file_sizes,
     flush,
     make_folder,
     readable_io_errors,
 )
+from csgmcmc.shards import do_together, local_shard, mesh_of, number_in
 
 
 class DrawStore(Draws):
@@ -81,17 +87,14 @@ class DrawStore(Draws):
         self.path = check_path("path", path)
         self.provenance = contents.checked_provenance(provenance)
         self._only, self._dtype = only, dtype
-        self._base = SharedTensors(self.path / "base.safetensors")
-        self._kept: ByChainAndStep[dict[str, Any]] = ByChainAndStep()
-        self._log_likelihoods: dict[Key, float] = {}
-        self._headers: dict[int, dict[str, Any]] = {}
-        self._manifests: dict[int, Manifest] = {}
-        self._foreign: dict[int, str] = {}  # why a chain's manifest is not that of the chain
+        self._files = CheckedFiles()
+        self._base = SharedTensors(self.path / "base.safetensors", self._files)
+        self._records = Records(self.path)
+        self._kept = self._records.kept
         self._locks: dict[int, Lock] = {}
         self._cleaned: set[int] = set()  # chains of which no temporary file is left
         self._mutex = threading.RLock()  # for writers in several threads
         self._flushed_later: set[int] = set()
-        self._trusted: dict[str, FileIdentity | None] = {}  # files whose content was checked
         self._dtype_on_disk: str | None = None
         self.problems: list[str] = []
         """One sentence per damaged or leftover file."""
@@ -100,7 +103,9 @@ class DrawStore(Draws):
             if self.path.exists() and not self.path.is_dir():
                 raise StoreError(f"{self.path} is not a folder, so it cannot be a draw store")
             self._dtype_on_disk = contents.read_dtype(self.path)
-            self._read()
+            self.problems += self._records.read()
+            if self._needs_base() and not self._base.exists():
+                self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
         if self.problems:
             listed = "; ".join(self.problems[:5])
             more = f"; and {len(self.problems) - 5} more" if len(self.problems) > 5 else ""
@@ -110,111 +115,48 @@ class DrawStore(Draws):
         options = {"only": self._only, "dtype": self._dtype, "provenance": self.provenance}
         return partial(type(self), self.path.absolute(), **options), ()
 
-    def _read(self) -> None:
-        """Read the manifests, then list the files: never the other way round.
-
-        While a chain is being written, its newest file may have no line yet.
-        """
-        records: list[dict[str, Any]] = []
-        chain_ids, strays = contents.chains_with_manifest(self.path)
-        for chain_id in chain_ids:
-            lines = self._manifest(chain_id).read_new()
-            records += self._enter(chain_id, lines)
-            self.problems += lines.problems
-        self.problems += [*self._foreign.values(), *strays]
-        sizes = file_sizes(self.path / "draws")
-        whole = {
-            (record["chain"], record["step"]): record
-            for record in records
-            if sizes.get(record["draw"]) == record["bytes"]
-        }
-        self._kept.update(whole)
-        if len(whole) < len(records):
-            self.problems += contents.problems_of_files(records, sizes)
-        if any(record["base"] for record in records) and not self._base.path.exists():
-            self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
-        for name in self._leftover(sizes.keys() - {record["draw"] for record in records}):
-            self.problems.append(f"draws/{name}: not in a manifest, ignored")
-
-    def _leftover(self, without_line: set[str]) -> list[str]:
-        """Of files that had no line, those that nobody is about to give one, or has meanwhile."""
-        chains: dict[int | None, set[str]] = {}
-        for name in without_line:
-            chains.setdefault(contents.chain_of(name), set()).add(name)
-        for chain_id, of_chain in chains.items():
-            if chain_id is not None and self.is_being_written(chain_id):
-                without_line = without_line - of_chain
-            elif chain_id is not None:
-                self._read_on(chain_id)
-        unnamed = {name for name in without_line if contents.UNNAMED_PART.fullmatch(name)}
-        if unnamed and contents.is_any_locked(self.path):
-            without_line = without_line - unnamed
-        leftover = without_line - {record["draw"] for record in self._kept.values()}
-        return sorted(name for name in leftover if (self.path / "draws" / name).exists())
-
-    def _read_on(self, chain_id: int) -> None:
-        """Enter what was added to a chain's manifest since it was last read or written."""
-        for record in self._enter(chain_id, self._manifest(chain_id).read_new()):
-            if file_size(self.path / "draws" / record["draw"]) == record["bytes"]:
-                self._kept[chain_id, record["step"]] = record
-                self._trusted.pop(record["draw"], None)
-
-    def _enter(self, chain_id: int, lines: Lines) -> list[dict[str, Any]]:
-        """Read a manifest's header and log-likelihoods; return the lines of draws."""
-        if lines.replaced:
-            self._kept.forget_chain(chain_id)
-            for key in [key for key in self._log_likelihoods if key[0] == chain_id]:
-                del self._log_likelihoods[key]
-            self._headers.pop(chain_id, None)
-            self._foreign.pop(chain_id, None)
-        name = f"chains/{contents.manifest_name(chain_id)}"
-        if others := {line.get("chain", chain_id) for line in lines.records} - {chain_id}:
-            self._kept.forget_chain(chain_id)
-            self._foreign[chain_id] = f"{name}: holds lines of chain {min(others)}, ignored"
-        if chain_id in self._foreign:  # its log-likelihoods would be those of other draws
-            return []
-        records: list[dict[str, Any]] = []
-        for line in lines.records:
-            if "draw" in line:
-                if not contents.is_line_of_draw(line, chain_id):
-                    raise StoreError(f"{self.path}/{name}: has a line that no version has written")
-                records.append(line)
-            elif "likelihood_of" in line:
-                self._log_likelihoods[chain_id, line["likelihood_of"]] = line["log_likelihood"]
-            else:
-                self._headers[chain_id] = line
-        return records
-
     def _draw(self, key: Key) -> Draw:
         record = self._kept[key]
-        log_likelihood = self._log_likelihoods.get(key, record["log_likelihood"])
+        log_likelihood = self._records.log_likelihoods.get(key, record["log_likelihood"])
         load = partial(self._load, record)
         return Draw(*key, record["cycle"], record["stage"], log_likelihood, load)
 
-    def _load(self, record: dict[str, Any]) -> dict[str, Tensor]:
-        name = record["draw"]
-        file = self.path / "draws" / name
-        found = contents.identity_if_readable(file)
-        is_checked = found is not None and found == self._trusted.get(name)  # and unchanged since
-        if not is_checked and (problem := self._damage(record)):
-            raise StoreError(problem)
-        base = self._base.tensors() if record["base"] else {}
-        if self._base.checksum != record["base"] and record["base"]:
-            raise StoreError(f"{self._base.path}: missing or damaged, draw {name} is incomplete")
-        return {**base, **read_tensors(file)}
+    def _load(self, record: dict[str, Any]) -> Mapping[str, Tensor]:
+        tensors = self._read_draw(record)
+        if not record["base"]:
+            return tensors
+        base = self._base.tensors()
+        if self._base.checksum != record["base"]:
+            raise StoreError(
+                f"{self._base.path}: missing or damaged, draw {record['draw']} is incomplete"
+            )
+        return joined(tensors, base)
+
+    def _read_draw(self, record: dict[str, Any]) -> Mapping[str, Tensor]:
+        """What the draw's own files hold; `StoreError` if they are damaged."""
+        file = self._file(record["draw"])
+        if "shards" in record:
+            return ShardedTensors(file, record["checksum"], self._files)
+        return self._files.read(file, record["checksum"])
 
     def _damage(self, record: dict[str, Any]) -> str | None:
-        """Read all of a draw's file: what is wrong with it, or None."""
-        file = self.path / "draws" / record["draw"]
-        found = contents.identity_if_readable(file)
+        """Read all of a draw's files: what is wrong with them, or None."""
+        self._forget(record)
         try:
-            tensors = read_tensors(file)
+            tensors = self._read_draw(record)
+            if isinstance(tensors, ShardedTensors):
+                tensors.check()
         except StoreError as error:
             return str(error)
-        if checksum(tensors) != record["checksum"]:
-            return f"{file}: checksum does not match, damaged"
-        self._trusted[record["draw"]] = found
         return None
+
+    def _forget(self, record: dict[str, Any]) -> None:
+        """Compare the checksums of a draw's files again when they are next read."""
+        for name in contents.files_of(record):
+            self._files.forget(self._file(name))
+
+    def _file(self, name: str) -> Path:
+        return self.path / "draws" / name
 
     def verify(self) -> list[str]:
         """Read every draw, and return one sentence for each that is damaged."""
@@ -222,7 +164,7 @@ class DrawStore(Draws):
         bases = {record["base"] for record in self._kept.values()} - {None}
         if bases:
             try:
-                self._base.tensors(again=True)
+                self._base.check()
                 if bases != {self._base.checksum}:
                     damages.append(f"{self._base.path}: checksum does not match, damaged")
             except StoreError as error:
@@ -231,11 +173,11 @@ class DrawStore(Draws):
 
     def headers(self) -> dict[int, dict[str, Any]]:
         """Provenance of each chain, by chain_id."""
-        return dict(self._headers)
+        return dict(self._records.headers)
 
     def size_on_disk(self) -> int:
         """Bytes of all draws, without `base.safetensors`."""
-        return sum(record["bytes"] for record in self._kept.values())
+        return sum(sum(contents.files_of(record).values()) for record in self._kept.values())
 
     _size = size_on_disk
 
@@ -244,7 +186,7 @@ class DrawStore(Draws):
 
     def is_being_written(self, chain_id: int) -> bool:
         """Whether some process writes a chain now."""
-        return is_locked(self._lock_file(chain_id))
+        return is_locked(contents.lock_file(self.path, chain_id))
 
     def lock_chain(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Become the only writer of a chain, until `close`; `append` does so by itself.
@@ -275,21 +217,22 @@ class DrawStore(Draws):
             for folder in ("chains", "draws"):
                 make_folder(self.path / folder)
             named = f"chain {chain_id} of {self.path}"
-            self._locks[chain_id] = Lock(self._lock_file(chain_id), named)
+            self._locks[chain_id] = Lock(contents.lock_file(self.path, chain_id), named)
             try:
                 self._create()
                 if chain_id not in self._cleaned:
                     contents.remove_leftover_parts(self.path, chain_id)
                     self._cleaned.add(chain_id)
-                self._read_on(chain_id)  # another process may have written this chain
+                for record in self._records.read_on(chain_id):  # of another process
+                    self._forget(record)
                 self._check_own(chain_id)
             except BaseException:
                 self.close([chain_id])
                 raise
 
     def _check_own(self, chain_id: int) -> None:
-        if chain_id in self._foreign:
-            raise StoreError(f"{self.path} cannot be written: {self._foreign[chain_id]}")
+        if chain_id in self._records.foreign:
+            raise StoreError(f"{self.path} cannot be written: {self._records.foreign[chain_id]}")
 
     @contextmanager
     def locked(self, chain_ids: Collection[int]) -> Iterator[None]:
@@ -312,7 +255,7 @@ class DrawStore(Draws):
             try:
                 for chain_id in to_flush:
                     with readable_io_errors(self.path, f"flushing chain {chain_id}"):
-                        self._manifest(chain_id).flush()
+                        self._records.manifest(chain_id).flush()
             finally:
                 self.close(to_lock)
 
@@ -324,76 +267,126 @@ class DrawStore(Draws):
                 self._locks.pop(chain_id).release()
 
     def _create(self) -> None:
-        file = self.path / "store.json"
-        if not file.exists():
-            text = json.dumps({"format": contents.FORMAT, "dtype": contents.name_of(self._dtype)})
-            atomic_write(file, lambda temporary: temporary.write_text(text + "\n"))
-            self._dtype_on_disk = contents.read_dtype(self.path)
+        contents.write_header(self.path, 1, contents.name_of(self._dtype))
+        self._dtype_on_disk = contents.read_dtype(self.path)
 
     def _write_header(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Say what makes the chain, before its first draw.
 
         What a run has said that was stopped before its first draw is no longer true.
         """
-        header = self._headers.get(chain_id)
+        header = self._records.headers.get(chain_id)
         if header is not None and (provenance is None or self._kept.has_chain(chain_id)):
             return
         made = {**self.provenance, **contents.checked_provenance(provenance or {})}
         if header is not None and header.get("provenance") == made:
             return
         header = {"chain": chain_id, "provenance": made, "versions": contents.versions()}
-        self._manifest(chain_id).append(header)
+        self._records.manifest(chain_id).append(header)
         flush(self.path / "chains")
-        self._headers[chain_id] = header
-
-    def _manifest(self, chain_id: int) -> Manifest:
-        if chain_id not in self._manifests:
-            path = self.path / "chains" / contents.manifest_name(chain_id)
-            self._manifests[chain_id] = Manifest(path)
-        return self._manifests[chain_id]
-
-    def _lock_file(self, chain_id: int) -> Path:
-        return self.path / "chains" / f"{chain_id:04d}.lock"
+        self._records.headers[chain_id] = header
 
     def _append(self, draw: Draw) -> None:
         chain_id, step = draw.chain_id, draw.step
         action = f"writing the draw of chain {chain_id}, step {step}"
+        tensors = draw.tensors()
+        mesh = mesh_of(tensors.values())
         with self._mutex, readable_io_errors(self.path, action):
+            if mesh is not None:
+                self._append_shards(draw, tensors, mesh)
+                return
             self.lock_chain(chain_id)
-            tensors = draw.tensors()
             if self._only is not None:
-                needed = partial(any, (record["base"] for record in self._kept.values()))
-                tensors = self._base.split(tensors, self._only, needed)
-            kept = for_disk(tensors, self._dtype)
+                tensors = self._base.split(tensors, self._only, self._needs_base)
             held = self._kept.get((chain_id, step))
             if held is not None:
-                if held["checksum"] != checksum(kept):
+                if not self._holds_numbers(held, tensors):
                     raise DrawConflictError(chain_id, step)
                 return
             self._write_header(chain_id)
             name = contents.draw_name(chain_id, step)
-            file = self.path / "draws" / name
-            with ThreadPoolExecutor(1) as executor:  # while the disk writes
-                digest = executor.submit(checksum, kept)
-                write_tensors(file, kept)
-            record = {
-                "draw": name,
-                "chain": chain_id,
-                "step": step,
-                "cycle": draw.cycle,
-                "stage": draw.stage,
-                "log_likelihood": draw.log_likelihood,
-                "base": self._base.checksum if self._only is not None else None,
-                "bytes": file.stat().st_size,
-                "checksum": digest.result(),
-            }
-            self._manifest(chain_id).append(record)
-            self._kept[chain_id, step] = record
+            digest = write_tensors(self._file(name), tensors, self._dtype)
+            self._enter_draw(draw, name, digest)
+
+    def _append_shards(self, draw: Draw, tensors: dict[str, Tensor], mesh: Any) -> None:
+        """`_append` by all processes that hold a part of the draw: each writes its own.
+
+        The first of them holds the lock. It writes the line, which commits the draw, when the files
+        of all are on the disk, and the others wait for that.
+        """
+        chain_id, step = draw.chain_id, draw.step
+        is_first = number_in(mesh) == 0
+
+        def prepare() -> dict[str, Any] | None:
+            if not is_first:
+                return None
+            self.lock_chain(chain_id)
+            contents.write_header(self.path, contents.SHARDED_FORMAT, self._dtype_on_disk)
+            return self._kept.get((chain_id, step))
+
+        held = do_together(mesh, prepare)[0]
+        if self._only is not None:
+            tensors = self._base.split_shards(tensors, self._only, self._needs_base, mesh)
+        if held is not None:
+            own = {name: tensors[name] for name in parts_of(tensors, mesh)}
+            if not all(do_together(mesh, lambda: self._holds_numbers(held, own))):
+                raise DrawConflictError(chain_id, step)
+            return
+        stem = contents.draw_stem(chain_id, step)
+        written = write_shards(self.path / "draws", stem, tensors, mesh, self._dtype)
+        name = index_name(stem)
+
+        def commit() -> dict[str, Any] | None:
+            if not is_first:
+                return None
+            written.write_index(self._file(name))
+            self._write_header(chain_id)
+            record = self._enter_draw(draw, name, written.checksum, shards=written.sizes)
+            contents.remove_other_shards(self.path / "draws", record)
+            return record
+
+        record = do_together(mesh, commit)[0]
+        assert record is not None  # noqa: S101  (the first process has made it)
+        self._kept[chain_id, step] = record
+
+    def _holds_numbers(self, held: dict[str, Any], tensors: dict[str, Tensor]) -> bool:
+        """Whether a draw that is stored has the numbers that this process holds of `tensors`."""
+        if "shards" not in held and mesh_of(tensors.values()) is None:
+            return held["checksum"] == checksum(tensors, self._dtype)
+        stored = self._read_draw(held)
+        return stored.keys() >= tensors.keys() and all(
+            torch.equal(
+                part_of(stored, name, tensor), for_disk(name, local_shard(tensor), self._dtype)
+            )
+            for name, tensor in tensors.items()
+        )
+
+    def _needs_base(self) -> bool:
+        """Whether there are draws that cannot be read without the base."""
+        return any(record["base"] for record in self._kept.values())
+
+    def _enter_draw(self, draw: Draw, name: str, digest: str, **more: Any) -> dict[str, Any]:
+        """Write the line of a draw whose files are on the disk."""
+        record = {
+            "draw": name,
+            "chain": draw.chain_id,
+            "step": draw.step,
+            "cycle": draw.cycle,
+            "stage": draw.stage,
+            "log_likelihood": draw.log_likelihood,
+            "base": self._base.checksum if self._only is not None else None,
+            "bytes": self._file(name).stat().st_size,
+            "checksum": digest,
+            **more,
+        }
+        self._records.manifest(draw.chain_id).append(record)
+        self._kept[draw.chain_id, draw.step] = record
+        return record
 
     def _set_log_likelihood(self, key: Key, value: float) -> None:
         chain_id, step = key
         action = f"setting the log-likelihood of chain {chain_id}, step {step}"
         line = {"likelihood_of": step, "chain": chain_id, "log_likelihood": value}
         with self._mutex, self.locked([chain_id]), readable_io_errors(self.path, action):
-            self._manifest(chain_id).append(line, flushed=False)  # by `locked`
-            self._log_likelihoods[key] = value
+            self._records.manifest(chain_id).append(line, flushed=False)  # by `locked`
+            self._records.log_likelihoods[key] = value

@@ -1,4 +1,7 @@
-"""Tensors in one safetensors file, written atomically."""
+"""Tensors in one safetensors file, written atomically.
+
+The format is a length, a JSON header and the bytes.
+"""
 
 import errno
 import json
@@ -6,15 +9,15 @@ import math
 import os
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from csgmcmc.errors import StoreError
-from csgmcmc.files import EXHAUSTED, atomic_write, reason_of
+from csgmcmc.files import EXHAUSTED, FileIdentity, atomic_write, identity_of, reason_of
 
 DTYPES = {  # by their names in the safetensors format
     "BOOL": torch.bool,
@@ -40,16 +43,56 @@ if hasattr(torch, "float8_e8m0fnu"):  # since torch 2.7
     DTYPES["F8_E8M0"] = torch.float8_e8m0fnu
 
 
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
 # A smaller file is read faster than it is mapped. And a process has 65,530 mappings by default on
 # Linux: of larger files they are enough for 4 GiB of draws.
 LARGEST_READ = 64 * 2**10
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, overwrite: bool = True) -> None:
-    """Write `tensors` to a temporary file, flush it, then rename it to `path`."""
-    unique, aliases = _without_aliases(tensors)
-    metadata = {"aliases": json.dumps(aliases)} if aliases else None
-    atomic_write(path, lambda aside: save_file(unique, aside, metadata), overwrite=overwrite)
+def write_tensors(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    dtype: torch.dtype | None = None,
+    *,
+    overwrite: bool = True,
+    metadata: Mapping[str, str] | None = None,
+) -> str:
+    """Write `tensors` to a temporary file, flush it, then rename it to `path`; their checksum.
+
+    Floating point tensors are converted to `dtype` if it is given. Tensors are copied to the CPU,
+    converted and written one at a time, which `safetensors.torch.save_file` cannot.
+    """
+    stored = {name: stored_dtype(name, tensor, dtype) for name, tensor in tensors.items()}
+    aliases = _aliases(tensors)
+    said = dict(metadata or {}) | ({"aliases": json.dumps(aliases)} if aliases else {})
+    header: dict[str, Any] = {"__metadata__": said} if said else {}
+    end = 0
+    # As safetensors orders them, so that each begins at a multiple of the size of its numbers.
+    for name in sorted(tensors.keys() - aliases.keys(), key=lambda n: (-stored[n].itemsize, n)):
+        begin, end = end, end + tensors[name].numel() * stored[name].itemsize
+        place = {"shape": list(tensors[name].shape), "data_offsets": [begin, end]}
+        header[name] = {"dtype": NAMES[stored[name]], **place}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    digests: list[int] = []
+
+    def write(aside: Path) -> None:
+        total = 0
+        with aside.open("r+b") as file, ThreadPoolExecutor(1) as executor:
+            file.write(len(text).to_bytes(8, "little") + text)
+            for name in sorted(tensors):
+                tensor = for_disk(name, tensors[name], dtype)
+                content = _bytes_of(tensor)
+                digest = executor.submit(zlib.crc32, content, _begin(name, tensor, total))
+                if name in header:  # while its checksum is made
+                    file.seek(8 + len(text) + header[name]["data_offsets"][0])
+                    file.write(content)
+                total = digest.result()
+        digests.append(total)
+
+    atomic_write(path, write, overwrite=overwrite)
+    return f"{digests[0]:08x}"
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -58,8 +101,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     Raises `StoreError` if the file is missing or damaged. If the process has no more descriptors or
     memory, which says nothing about the file, the error is an `OSError` or a `MemoryError`.
 
-    The safetensors format is a length, a JSON header and the bytes. It is parsed here because
-    `safe_open` takes about 50 microseconds per tensor, longer than a small model's forward pass.
+    The header is parsed here because `safe_open` takes about 50 microseconds per tensor, longer
+    than a small model's forward pass.
     """
     try:
         content = _content(path)
@@ -76,6 +119,39 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             raise
         raise StoreError(f"{path}: cannot be read ({reason_of(error)})") from error
     return tensors
+
+
+class CheckedFiles:
+    """Reads files whose checksums are compared once, and again if they have changed since."""
+
+    def __init__(self) -> None:
+        self._trusted: dict[Path, FileIdentity] = {}
+
+    def read(self, path: Path, expected: str) -> dict[str, Tensor]:
+        """The tensors of a file; `StoreError` if it is missing or damaged."""
+        found = _identity_if_readable(path)
+        tensors = read_tensors(path)
+        if found is None or found != self._trusted.get(path):
+            if checksum(tensors) != expected:
+                raise StoreError(f"{path}: checksum does not match, damaged")
+            if found is not None:
+                self._trusted[path] = found
+        return tensors
+
+    def forget(self, path: Path | None = None) -> None:
+        """Compare the checksum of a file, or of all files, again."""
+        if path is None:
+            self._trusted.clear()
+        else:
+            self._trusted.pop(path, None)
+
+
+def _identity_if_readable(path: Path) -> FileIdentity | None:
+    """The identity of a file; None where even that is an error, which reading it will name."""
+    try:
+        return identity_of(path)
+    except OSError:
+        return None
 
 
 def _content(path: Path) -> memoryview:
@@ -105,24 +181,23 @@ def _tensor_at(content: memoryview, start: int, entry: dict[str, Any]) -> Tensor
     return torch.frombuffer(content, dtype=dtype, count=count, offset=start + first).view(shape)
 
 
-def for_disk(tensors: Mapping[str, Tensor], dtype: torch.dtype | None) -> dict[str, Tensor]:
-    """On the CPU, contiguous, with floating point tensors converted to `dtype` if given."""
-    ready: dict[str, Tensor] = {}
-    done: dict[tuple, Tensor] = {}  # tied tensors stay tied
-    for name, tensor in tensors.items():
-        if tensor.layout != torch.strided or tensor.dtype not in DTYPES.values():
-            kind = tensor.dtype if tensor.layout == torch.strided else tensor.layout
-            raise ValueError(
-                f"{name} is {kind}, which a DrawStore cannot hold: convert it, or register it with "
-                "persistent=False"
-            )
-        key = (tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.stride())
-        if key not in done or not tensor.numel():
-            narrow = dtype is not None and tensor.is_floating_point()
-            done[key] = tensor.to("cpu", dtype if narrow else tensor.dtype).contiguous()
-            if narrow and _is_finite(done[key]).ne(_is_finite(tensor).cpu()).any():
-                raise ValueError(f"{name} holds numbers too large for dtype={dtype}")
-        ready[name] = done[key]
+def stored_dtype(name: str, tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype of a tensor in a file, or a `ValueError` if it cannot be in one."""
+    if tensor.layout != torch.strided or tensor.dtype not in NAMES:
+        kind = tensor.dtype if tensor.layout == torch.strided else tensor.layout
+        raise ValueError(
+            f"{name} is {kind}, which a DrawStore cannot hold: convert it, or register it with "
+            "persistent=False"
+        )
+    return dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+
+
+def for_disk(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """On the CPU, contiguous, with floating point numbers converted to `dtype` if given."""
+    found = stored_dtype(name, tensor, dtype)
+    ready = tensor.to("cpu", found).contiguous()
+    if found != tensor.dtype and _is_finite(ready).ne(_is_finite(tensor).cpu()).any():
+        raise ValueError(f"{name} holds numbers too large for dtype={dtype}")
     return ready
 
 
@@ -131,29 +206,32 @@ def _is_finite(tensor: Tensor) -> Tensor:
     return (tensor.float() if tensor.element_size() == 1 else tensor).isfinite()
 
 
-def checksum(tensors: Mapping[str, Tensor]) -> str:
-    """CRC-32 of names, dtypes, shapes and values."""
+def checksum(tensors: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> str:
+    """CRC-32 of names, dtypes, shapes and values, as they are in a file."""
     total = 0
     for name in sorted(tensors):
-        tensor = tensors[name]
-        total = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode(), total)
-        if tensor.numel():
-            total = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, total)
+        tensor = for_disk(name, tensors[name], dtype)
+        total = zlib.crc32(_bytes_of(tensor), _begin(name, tensor, total))
     return f"{total:08x}"
 
 
-def _without_aliases(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors that share memory (tied weights) are written once."""
-    unique: dict[str, Tensor] = {}
+def _begin(name: str, tensor: Tensor, total: int) -> int:
+    """The checksum before a tensor's values."""
+    return zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode(), total)
+
+
+def _bytes_of(tensor: Tensor) -> Any:
+    """The bytes of a contiguous tensor, not copied."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
+
+
+def _aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Names of tensors that share memory (tied weights) with an earlier one, and its name."""
     aliases: dict[str, str] = {}
-    seen: dict[tuple[int, torch.Size, torch.dtype], str] = {}
+    seen: dict[tuple, str] = {}
     for name, tensor in tensors.items():
-        key = (tensor.data_ptr(), tensor.shape, tensor.dtype)
-        if tensor.numel() and key in seen:
-            aliases[name] = seen[key]
-            continue
-        seen[key] = name
-        storage = tensor.untyped_storage()
-        whole = storage.nbytes() == tensor.numel() * tensor.element_size()
-        unique[name] = tensor if whole else tensor.clone()  # a view of part of a larger tensor
-    return unique, aliases
+        key = (tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.stride())
+        first = seen.setdefault(key, name)
+        if tensor.numel() and first != name:
+            aliases[name] = first
+    return aliases

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from csgmcmc.shards import box_of_shard, is_shard
 from csgmcmc.stacked import StackedParameter
 
 
@@ -31,7 +32,7 @@ def runs_of(param: Tensor) -> Runs:
     """The positions of the numbers of `param` that this process holds."""
     if isinstance(param, StackedParameter):
         return _runs_of_chains(len(param), param.numel() // max(len(param), 1))
-    if hasattr(param, "placements"):
+    if is_shard(param):
         sharded: Any = param
         return _runs_of_shard(tuple(param.shape), sharded.device_mesh, sharded.placements)
     return _runs_of_chains(1, param.numel())
@@ -47,16 +48,7 @@ def _runs_of_chains(chains: int, size: int) -> Runs:
 @lru_cache(maxsize=1024)
 def _runs_of_shard(shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]) -> Runs:
     """The runs of a DTensor's local tensor: a box in the whole tensor."""
-    begins, sizes = [0] * len(shape), list(shape)
-    # FSDP shards what tensor parallelism has sharded before it: such a placement, which has a
-    # split_factor, comes last, although its mesh dimension comes first.
-    order = sorted(range(mesh.ndim), key=lambda i: hasattr(placements[i], "split_factor"))
-    for i in order:
-        if hasattr(placements[i], "dim"):  # a shard; other placements hold all
-            dim = placements[i].dim
-            begin, end = _chunk(sizes[dim], mesh.size(i), mesh.get_local_rank(i))
-            begins[dim] += begin
-            sizes[dim] = end - begin
+    begins, sizes = box_of_shard(shape, mesh, placements)
     # The dimensions after `inner` are whole, so that a run goes through them.
     inner = max((i for i in range(len(shape)) if sizes[i] < shape[i]), default=0)
     after = math.prod(shape[inner + 1 :])
@@ -67,9 +59,3 @@ def _runs_of_shard(shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...
     starts = starts.reshape(-1)
     length = sizes[inner] * after if shape else 1
     return Runs(np.stack([np.zeros_like(starts), starts], axis=1), length)
-
-
-def _chunk(size: int, chunks: int, index: int) -> tuple[int, int]:
-    """Begin and end of a part of `torch.chunk`, as shards are: the last may be short or empty."""
-    length = -(-size // chunks)
-    return min(index * length, size), min((index + 1) * length, size)

@@ -27,7 +27,7 @@ from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchErr
 from csgmcmc.randomness import Generator
 from csgmcmc.samplers import Noise
 from csgmcmc.schedules import Schedule, Tick
-from csgmcmc.shards import local_shard
+from csgmcmc.shards import is_sharded, local_shard
 from csgmcmc.stacked import Stack
 from csgmcmc.stepper.divergence import diverged_chains, kept_buffers, mask_buffers
 from csgmcmc.stepper.fingerprint import (
@@ -281,6 +281,7 @@ class Stepper:
                 f"chain {self.chain_id} has draws already{where}: {self.words.resume} resumes it "
                 "from a checkpoint; another chain_id or an empty store begins a new one"
             )
+        steps = self.layout.gather(steps)[0]  # all processes keep the draws of a sharded model
         self._ahead, self._forked = {step for step in steps if step >= self.taken}, False
         if self.layout.writes:
             self._warn_of_lost_draws(found=len(steps) - len(self._ahead))
@@ -309,7 +310,7 @@ class Stepper:
             )
 
     def _keep_due(self) -> None:
-        """Store the weights as the draw that is due. All processes call this: shards are gathered.
+        """Store the weights as the draw that is due. All processes call this: each has its shards.
 
         Where that was interrupted, the weights are still those of the draw until the next step.
         """
@@ -319,7 +320,7 @@ class Stepper:
         self.check_weights(tick)
         model = self.model
         kept = model.chain_tensors() if isinstance(model, Stack) else [tensors_of(model)]
-        if not self.layout.writes:
+        if not (self.layout.writes or is_sharded(model)):
             self._due = None
             return
         self.lock()

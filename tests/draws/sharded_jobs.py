@@ -1,0 +1,136 @@
+"""What the tests of sharded draws start in several processes."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from benchmarks.faults.runs import Points, kill_this_process
+from csgmcmc import (
+    SGHMC,
+    Chain,
+    Constant,
+    DrawStore,
+    MemoryDraws,
+    init_distributed,
+)
+from csgmcmc.draws import keep_trainable
+from csgmcmc.errors import CsgmcmcError, DrawConflictError, StoreError
+from csgmcmc.shards import local_shard
+
+KINDS = ("fully", "tensor", "hybrid")
+"""Ways to shard: FSDP2, tensor parallelism below it, and FSDP2 with replicas."""
+
+
+class Network(nn.Module):
+    """Rows that no number of processes divides, a buffer, a tied weight, and a frozen layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(6, 13), nn.BatchNorm1d(13)
+        self.second, self.third, self.last = nn.Linear(13, 16), nn.Linear(16, 6), nn.Linear(6, 2)
+        self.again = self.last  # two names for one layer
+        for param in self.first.parameters():
+            param.requires_grad = False
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.norm(self.first(inputs)).tanh()
+        return self.last(self.third(self.second(hidden).tanh()))
+
+
+def network(seed: int = 5) -> Network:
+    torch.manual_seed(seed)
+    return Network()
+
+
+def sharded(kind: str, processes: int, seed: int = 5) -> Network:
+    """The same numbers, held by all processes together."""
+    model = network(seed)
+    if kind == "fully":
+        fully_shard(model, mesh=init_device_mesh("cpu", (processes,)))
+        return model
+    names = ("replica", "tensor") if kind == "tensor" else ("replica", "shard")
+    mesh = init_device_mesh("cpu", (2, processes // 2), mesh_dim_names=names)
+    if kind == "hybrid":
+        fully_shard(model, mesh=mesh)
+    else:
+        plan = {"second": ColwiseParallel(), "third": RowwiseParallel()}
+        parallelize_module(model, mesh["tensor"], plan)
+        fully_shard(model, mesh=mesh["replica"])
+    return model
+
+
+def write(out: Path) -> None:
+    """Draws of models that are sharded in different ways, and what must not be stored."""
+    here = init_distributed(chains=1)
+    for kind in KINDS:
+        model = sharded(kind, here.replicas)
+        store = DrawStore(out / kind, only=keep_trainable(model) if kind == "fully" else None)
+        store.append(model, step=3, cycle=1)
+        store.append(model, step=3, cycle=1)  # the same again changes nothing
+        model.norm.get_buffer("running_mean").add_(
+            here.replica_id
+        )  # that of the first process counts
+        store.append(model, step=4)
+        with torch.no_grad():
+            model.second.weight.add_(here.replica_id == 1)  # in one process only
+        refuses(store, model, DrawConflictError, step=3)
+        assert len(store) == 2
+    base = sharded("fully", here.replicas)
+    with torch.no_grad():
+        local_shard(base.first.weight).add_(here.replica_id == 1)
+    refuses(DrawStore(out / "fully", only=keep_trainable(base)), base, StoreError, step=9)
+    DrawStore(out / "narrow", dtype=torch.bfloat16).append(sharded("fully", here.replicas), step=0)
+    memory = MemoryDraws()
+    memory.append(sharded("hybrid", here.replicas), step=0)
+    assert len(memory) == int(here.replica_id == 0)
+
+
+def refuses(store: DrawStore, model: nn.Module, error: type[CsgmcmcError], step: int) -> None:
+    """All processes are told: if only one were, the others would wait."""
+    try:
+        store.append(model, step=step)
+    except error:
+        return
+    raise AssertionError("not refused")
+
+
+def read(out: Path) -> None:
+    """Load every draw into models that are sharded over these processes."""
+    here = init_distributed(chains=1)
+    for kind in KINDS:
+        for draw in DrawStore(out / kind):
+            for other in KINDS:
+                model: Any = sharded(other, here.replicas, seed=7)
+                draw.load_into(model)
+                for name, value in model.state_dict().items():
+                    whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+                    assert torch.equal(whole, draw.tensor(name)), (kind, other, name)
+    (out / f"read-{here.replica_id}").touch()
+
+
+def killed(out: Path, victim: int | None = None, point: int = 0) -> None:
+    """A chain, of which one process kills itself before or after a call of the file system."""
+    here = init_distributed(chains=1)
+    model = sharded("fully", here.replicas)
+    trained = [param for param in model.parameters() if param.requires_grad]
+    sampler = SGHMC(trained, lr=0.05, num_data=40, seed=1)
+    data = [(torch.randn(8, 6, generator=torch.Generator().manual_seed(i)), torch.arange(8) % 2)
+            for i in range(5)]  # fmt: skip
+
+    def say(info) -> None:
+        if info.tick.collect and here.writes:
+            with (out / "kept").open("a") as file:
+                file.write(f"{info.tick.step}\n")
+
+    if victim == here.replica_id:
+        Points(out, point, kill_this_process).install()
+    options = {"layout": here, "progress": False, "checkpoint_every": 4, "callbacks": say}
+    schedule, store = Constant(12, every=2), DrawStore(out / "store")
+    Chain(model, nn.functional.cross_entropy, data, sampler, schedule, store, **options).run(
+        resume=True
+    )
