@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._C import _functorch as transforms
+from torch._C._functorch import (
+    get_dynamic_layer_stack_depth,
+    pop_dynamic_layer_stack_and_undo_to_depth,
+)
 from torch.export import Dim, ExportedProgram
 from torch.func import vmap
 from torch.fx import GraphModule
@@ -180,11 +183,11 @@ def _vmaps_closed() -> Iterator[None]:
     Decompositions run a program with its vmap as plain calls. If one of them fails, the vmap stays
     open, and everything that torch does afterwards would be inside of it.
     """
-    depth = transforms.get_dynamic_layer_stack_depth()
+    depth = get_dynamic_layer_stack_depth()
     try:
         yield
     finally:
-        transforms.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def _reason(error: Exception) -> str:
