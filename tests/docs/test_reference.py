@@ -46,6 +46,18 @@ def test_every_public_name_has_a_place(public, site):
     assert sorted(public - placed - written_by_hand()) == []
 
 
+@pytest.mark.parametrize("page", sorted((DOCS / "api").glob("*.md")), ids=lambda page: page.stem)
+def test_a_page_says_where_its_docstrings_are(page):
+    """In the repository nothing else of a page of the reference can be read."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"`(src/[\w./]+)`", text)
+    assert bool(found) == ("\n::: " in text)
+    for module in re.findall(r"^::: (.+)", text, re.MULTILINE):
+        path = "src/" + module.replace(".", "/")
+        assert any(each.startswith(path) or path.startswith(each) for each in found), module
+    assert all((ROOT / each).exists() for each in found)
+
+
 def test_what_the_package_itself_has_is_listed():
     text = (DOCS / "api" / "index.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"\[`\w+`\]\[csgmcmc\.(\w+)\]", text)) | {"__version__"}

@@ -140,6 +140,18 @@ def test_a_program_of_all_draws_at_once(path):
     assert inputs.numpy().tobytes() not in everything
 
 
+def cast(model: Any, inputs: Tensor) -> Tensor:
+    return model(inputs.bfloat16()).float()
+
+
+def test_what_cannot_be_stacked_leaves_nothing_behind(path):
+    """A cast in a vmap cannot be decomposed, and torch would leave the vmap open."""
+    narrow = Posterior(mlp().bfloat16(), in_memory(mlp, 2), forward=cast)
+    program = exported(narrow, path, floats(5, 4))
+    assert_predicts(program, narrow, floats(5, 4), ["probs"], {"rtol": 0.0, "atol": 0.03})
+    assert make_posterior(mlp).predict(floats(5, 4)).entropy.shape == (5,)  # fails in a vmap
+
+
 def test_it_runs_where_this_library_is_not(path):
     posterior = make_posterior(conv_net, [1.0, 2.0])
     posterior.export(path, floats(2, 1, 3, 3))

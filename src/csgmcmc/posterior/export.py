@@ -7,6 +7,8 @@ are equal (the frozen part of a model with adapters) are stored once.
 import io
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import (
+    get_dynamic_layer_stack_depth,
+    pop_dynamic_layer_stack_and_undo_to_depth,
+)
 from torch.export import Dim, ExportedProgram
 from torch.func import vmap
 from torch.fx import GraphModule
@@ -150,7 +156,7 @@ def _exported(posterior: "Posterior", inputs: Any, dynamic_shapes: Any) -> Expor
 def _traced(model: AveragedModel, inputs: Any, dynamic_shapes: Any) -> ExportedProgram:
     shapes = {"inputs": dynamic_shapes}
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), _vmaps_closed():
             # Without a rule for an operation, vmap is only a loop.
             warnings.filterwarnings("error", message="There is a performance drop")
             # torch warns of what it does itself.
@@ -168,6 +174,20 @@ def _traced(model: AveragedModel, inputs: Any, dynamic_shapes: Any) -> ExportedP
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
             node.meta.pop("stack_trace", None)  # names of files and folders of this machine
     return program
+
+
+@contextmanager
+def _vmaps_closed() -> Iterator[None]:
+    """Close what is still open at the end.
+
+    Decompositions run a program with its vmap as plain calls. If one of them fails, the vmap stays
+    open, and everything that torch does afterwards would be inside of it.
+    """
+    depth = get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 def _reason(error: Exception) -> str:
