@@ -15,6 +15,7 @@ from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Ramp, Sche
 from csgmcmc.stacked import Stack, stack
 from csgmcmc.stepper import Stepper
 from csgmcmc.task import Task
+from csgmcmc.trained import posterior_from_trained
 
 __version__ = version("csgmcmc")
 
@@ -46,6 +47,7 @@ __all__ = [
     "Tick",
     "__version__",
     "init_distributed",
+    "posterior_from_trained",
     "refresh_batchnorm",
     "shutdown_distributed",
     "stack",

@@ -5,6 +5,10 @@ A copy of the model is trained at temperature 0 while lr grows by a constant fac
 constant; then it falls; and past the stability limit, 2 / curvature for SGD on a quadratic, it
 rises again. The suggestion is a tenth of the lr at which half of the fall is undone, which leaves
 room for the curvature to grow during training.
+
+From trained weights the loss has nowhere to fall. There the suggestion is a tenth of the lr at
+which the loss has doubled, and risen by more than it varies between batches. A little noise moves
+the weights away from the mode, where gradients are 0 and large steps would do no harm for long.
 """
 
 import copy
@@ -33,6 +37,7 @@ MIN_STEPS = 50
 WINDOWS = 20  # running medians are over one such part of the steps
 SAFETY_FACTOR = 10.0  # between the limit and the suggestion
 LOSS_RISE_TO_STOP = 2.0  # relative to the loss at the start
+SPREADS_OF_A_RISE = 3.0  # from trained weights, in standard deviations of a batch's loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +75,13 @@ def range_test(
     lowest: float = 1e-6,
     highest: float = 100.0,
     steps: int = 200,
+    trained: bool = False,
     **chain_options: Any,
 ) -> SuggestedLR:
     """Find a step size; `csgmcmc.tuning.suggest_lr` explains the arguments.
 
-    `make_sampler` makes a sampler, at temperature 0, of some parameters and an lr.
+    `make_sampler` makes a sampler of some parameters and an lr; its temperature counts only with
+    `trained`, where the loss need not fall.
     """
     check_count("steps", steps, at_least=MIN_STEPS)
     check_number("lowest", lowest, above=0)
@@ -91,12 +98,13 @@ def range_test(
         if recent > start + LOSS_RISE_TO_STOP * max(1.0, abs(start)):
             raise _LossTooHigh
 
-    trained = copy.deepcopy(model)
-    params = [param for param in trained.parameters() if param.requires_grad]
+    copied = copy.deepcopy(model)
+    params = [param for param in copied.parameters() if param.requires_grad]
     sampler = make_sampler(params, highest)
-    schedule = Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=0.0)
+    heat = 1.0 if trained else 0.0
+    schedule = Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=heat)
     options = {**chain_options, "watch": False, "progress": False, "callbacks": record}
-    chain = Chain(trained, loss, loader, sampler, schedule, **options)
+    chain = Chain(copied, loss, loader, sampler, schedule, **options)
     order: Any = getattr(loader, "sampler", None)
     epoch = getattr(order, "epoch", None)
     try:
@@ -105,10 +113,12 @@ def range_test(
     finally:
         if epoch is not None and hasattr(order, "set_epoch"):
             order.set_epoch(epoch)
-    return _read(np.array(lrs), np.array(losses), steps, highest)
+    return _read(np.array(lrs), np.array(losses), steps, highest, trained)
 
 
-def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
+def _read(
+    lrs: Array, losses: Array, steps: int, highest: float, trained: bool = False
+) -> SuggestedLR:
     """The suggestion of a curve, or a `ValueError` if the loss never fell."""
     if len(losses) < 5:
         raise ValueError(
@@ -124,6 +134,12 @@ def _read(lrs: Array, losses: Array, steps: int, highest: float) -> SuggestedLR:
     fall = start - float(smoothed[best])
     early = losses[: 2 * window]
     spread = 1.4826 * np.median(np.abs(early - np.median(early)))  # estimates the std, robustly
+    if trained:
+        lowest = float(smoothed[best])
+        rise = max(abs(lowest), fall / 2, SPREADS_OF_A_RISE * float(spread))
+        high = np.flatnonzero(smoothed[best:] > lowest + rise)
+        limit = float(lrs[best + high[0]]) if len(high) else float(lrs[-1])
+        return SuggestedLR(float(f"{limit / SAFETY_FACTOR:.2g}"), limit, lrs, losses, smoothed)
     noise = 1.25 / math.sqrt(window) * float(spread)  # standard error of a median
     if fall <= max(3 * noise, 1e-3 * abs(start)):
         raise ValueError(

@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from csgmcmc import Recipe
+from csgmcmc import SGLD, Recipe, Sampler
+from csgmcmc.range_test import range_test
 from csgmcmc.tuning import suggest_lr
 from tests.support import same_bits
 
@@ -184,3 +185,20 @@ def test_an_iterator_is_refused():
     model, loader = quadratic(1.0)
     with pytest.raises(ValueError, match="give a DataLoader or list"):
         suggest_lr(model, mse_loss, iter(loader))
+
+
+@pytest.mark.parametrize("curvature", [0.05, 1.0, 200.0])
+def test_from_trained_weights_the_loss_can_only_rise(curvature):
+    """At the minimum there is no fall to find; the limit of stability is where the loss rises."""
+    model, loader = quadratic(curvature, 0.5 * curvature**0.5)
+    nn.init.constant_(model.weight, 3.0)
+    with pytest.raises(ValueError, match="the loss never fell"):
+        suggest_lr(model, mse_loss, loader, recipe=PLAIN)
+
+    def make_sampler(params: list[nn.Parameter], lr: float) -> Sampler:
+        return SGLD(params, lr, num_data=400, temperature=1e-3, seed=0)
+
+    found = range_test(model, mse_loss, loader, make_sampler, trained=True)
+    limit = 2 / curvature
+    assert 0.5 * limit < found.limit < 4 * limit
+    assert found.lr == pytest.approx(found.limit / 10, rel=0.06)

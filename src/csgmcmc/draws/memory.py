@@ -16,12 +16,14 @@ class MemoryDraws(Draws):
     """Copies of the weights in memory, for small models and short runs.
 
     Of a model that is sharded over processes, the first of them keeps all of each draw.
+    A tensor that is the same as in the draw kept before, such as a frozen weight, is kept once.
 
     It can be pickled and deep-copied.
     """
 
     def __init__(self) -> None:
         self._kept: ByChainAndStep[Draw] = ByChainAndStep()
+        self._newest: dict[str, Tensor] = {}
 
     def _append(self, draw: Draw) -> None:
         key, tensors = (draw.chain_id, draw.step), draw.tensors()
@@ -33,8 +35,17 @@ class MemoryDraws(Draws):
             if not _equal(self._kept[key].tensors(), tensors):
                 raise DrawConflictError(*key)
             return
-        copies = {name: tensor.clone() for name, tensor in tensors.items()}
+        copies = {name: self._copy(name, tensor) for name, tensor in tensors.items()}
+        self._newest = copies
         self._kept[key] = replace(draw, _load=partial(dict, copies))
+
+    def _copy(self, name: str, tensor: Tensor) -> Tensor:
+        """A copy, or that of the draw kept before if it is the same."""
+        newest = self._newest.get(name)
+        same = (
+            newest is not None and newest.device == tensor.device and newest.dtype == tensor.dtype
+        )
+        return newest if same and torch.equal(newest, tensor) else tensor.clone()
 
     def _set_log_likelihood(self, key: Key, value: float) -> None:
         self._kept[key] = replace(self._kept[key], log_likelihood=value)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from csgmcmc.checks import Check
     from csgmcmc.checks.run import StepperLike
+    from csgmcmc.posterior.reporting import Run
     from csgmcmc.report import Report
 
 Method = Literal["uniform", "harmonic", "stacking"]
@@ -98,6 +99,8 @@ class Posterior:
         self.members = Members(model, draws, **self._options)
         """The model under each draw: for other modules of this library."""
         self.weights = self._weights_of(weights)
+        self.made_by: Run = (None, None, None)
+        """Stepper, loss and data of the run: what `check` and `report` use if given none."""
 
     def __repr__(self) -> str:
         chains = len({draw.chain_id for draw in self.draws})
@@ -254,7 +257,9 @@ class Posterior:
     def with_draws(self, draws: Sequence[Draw]) -> "Posterior":
         """The same model and options with other draws, of equal weight."""
         options = {"likelihood": self.likelihood, "split": self.split, "progress": self.progress}
-        return Posterior(self.model, draws, **options, **self._options)
+        other = Posterior(self.model, draws, **options, **self._options)
+        other.made_by = self.made_by
+        return other
 
     def _with_weights(self, weights: ArrayLike) -> "Posterior":
         other = copy(self)  # stacked draws are shared
@@ -313,11 +318,14 @@ class Posterior:
         from csgmcmc.checks import check_draws  # noqa: PLC0415  (slow to import)
         from csgmcmc.posterior.evaluation import evaluate, training_run  # noqa: PLC0415
 
-        run = training_run(self, stepper, loss, data)
+        run = training_run(self, *self._run(stepper, loss, data))
         found = check_draws(evaluate(self, loader), run)
         if show:
             Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
         return found
+
+    def _run(self, *given: Any) -> "Run":
+        return self.made_by if all(part is None for part in given) else given
 
     def report(
         self,
@@ -349,7 +357,7 @@ class Posterior:
         from csgmcmc.posterior.reporting import report  # noqa: PLC0415  (slow to import)
 
         store = self._source if isinstance(self._source, DrawStore) else None
-        run = (stepper, loss, data)
+        run = self._run(stepper, loss, data)
         found = report(self, store, loader, other=other, run=run, title=title)
         if path is not None:
             found.save(path)

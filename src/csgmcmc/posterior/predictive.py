@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -30,6 +30,10 @@ class Predictive:
     spread: Tensor
     members: Tensor | None = None
     targets: Tensor | None = None
+
+    if TYPE_CHECKING:
+        # Which subclass it is depends on the likelihood, which a type checker does not know.
+        def __getattr__(self, name: str) -> Any: ...
 
     @property
     def mutual_information(self) -> Tensor:
