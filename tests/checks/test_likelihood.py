@@ -132,6 +132,34 @@ def test_batches_that_are_not_pairs_are_not_judged():
     assert "num_data_expected" not in found.numbers
 
 
+@pytest.mark.parametrize("ns", [(120, 600), (600, 120)])
+def test_groups_with_different_n_are_told_whichever_comes_first(ns):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    groups = [
+        {"params": [param], "num_data": n} for param, n in zip(model.parameters(), ns, strict=True)
+    ]
+    loader = DataLoader(TensorDataset(INPUTS, CLASSES), batch_size=60)
+    sampler = SGLD(groups, lr=0.05, num_data=ns[0], seed=0)
+    chain = Chain(
+        model, cross_entropy, loader, sampler, Constant(15, every=1), progress=False, watch=False
+    )
+    posterior = Posterior(model, chain.run(), progress=False)
+    run: dict[str, Any] = {"stepper": chain.stepper, "data": loader}
+    found = posterior.check(loader, loss=cross_entropy, **run)
+    assert found.sampling.holds is False
+    assert "groups of the sampler have different num_data (120, 600)" in found.sampling.words
+    assert "num_data=600, but N x loss is" in found.sampling.words
+    assert "5 times too cold" in found.sampling.words
+    assert found.numbers["num_data_ratio"] == pytest.approx(5, rel=1e-3)
+    other = posterior.check(loader, loss=mse_of_classes, **run)  # no likelihood to compare with
+    assert "different num_data (120, 600)" in other.sampling.words
+
+
+def mse_of_classes(outputs, targets):
+    return mse_loss(outputs[:, 0], targets.float())
+
+
 def test_measuring_leaves_no_trace():
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
     draws = MemoryDraws()

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from torch.utils.data import (
     DataLoader,
+    Dataset,
     DistributedSampler,
     RandomSampler,
     SubsetRandomSampler,
@@ -16,7 +17,14 @@ from torch.utils.data import (
 )
 
 from csgmcmc import SGHMC, Chain, Constant, Recipe, stack
-from csgmcmc.checks.num_data import Examples, default_num_data, examples_in, terms_in_mean
+from csgmcmc.checks.num_data import (
+    TARGET_NAMES,
+    Examples,
+    default_num_data,
+    examples_in,
+    terms_in_mean,
+    warn_of_num_data,
+)
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.task import Task
 
@@ -150,6 +158,78 @@ def test_asking_the_loss_leaves_no_trace():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+class Rows(Dataset):
+    """Examples that are dictionaries."""
+
+    def __init__(self, **columns: torch.Tensor) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, index):
+        return {name: column[index] for name, column in self.columns.items()}
+
+
+def told_of_rows(num_data, name, targets, **columns) -> list[str]:
+    """What a chain says of its N if its batches are dictionaries."""
+    model = nn.Linear(4, 3)
+    loader = DataLoader(Rows(x=INPUTS, **{name: targets}, **columns), batch_size=12)
+    sampler = SGHMC(model.parameters(), lr=1e-3, num_data=num_data, seed=0)
+
+    def loss(model, batch):
+        return cross_entropy(model(batch["x"]), CLASSES[:12])
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Chain(model, loss, loader, sampler, Constant(1), progress=False).run()
+    return [str(one.message) for one in caught]
+
+
+TOKENS = torch.arange(ROWS * 8).reshape(ROWS, 8) % 7
+
+
+@pytest.mark.parametrize("name", TARGET_NAMES)
+def test_batches_that_are_dictionaries_bound_n_on_both_sides(name):
+    assert told_of_rows(60, name, CLASSES) == []
+    (hot,) = told_of_rows(12, name, CLASSES)
+    assert "60 examples of one target each" in hot
+    assert "5 times too hot; make the sampler with num_data=60" in hot
+    (cold,) = told_of_rows(600, name, CLASSES)
+    assert "10 times too cold; make the sampler with num_data=60" in cold
+    assert "unless the loss is of something else than these targets" in cold
+
+
+def test_dictionaries_may_have_several_targets_or_a_loss_of_their_inputs():
+    for right in (60, 300):
+        assert told_of_rows(right, "labels", LABELS) == []
+    (cold,) = told_of_rows(3000, "labels", LABELS)
+    assert "60 examples of 5 targets each" in cold
+    assert "10 times too cold" in cold
+    assert told_of_rows(480, "labels", TOKENS) == []
+    (cold,) = told_of_rows(4800, "labels", TOKENS)
+    assert "10 times too cold" in cold
+    assert told_of_rows(240, "labels", CLASSES) == []  # an autoencoder of the 4 numbers in x
+    assert told_of_rows(6000, "labels", NUMBERS) == []  # a squared error
+    assert told_of_rows(6000, "unknown", CLASSES) == []
+
+
+def test_tokens_without_labels_bound_n_too():
+    batch = {"input_ids": TOKENS[:12], "attention_mask": torch.ones(12, 8, dtype=torch.int64)}
+    loader = DataLoader(Rows(input_ids=TOKENS), batch_size=12)
+
+    def warned(num_data):
+        sampler = SGHMC(nn.Linear(4, 3).parameters(), lr=1e-3, num_data=num_data)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_num_data(sampler, loader, batch)
+        return [str(one.message) for one in caught]
+
+    assert warned(480) == []
+    assert "times too cold" in warned(48_000)[0]
+    assert "times too hot" in warned(6)[0]
+
+
 def test_what_cannot_be_counted_is_left_alone():
     assert examples_in([(INPUTS, CLASSES)]) is None
     loader = DataLoader(TensorDataset(INPUTS), batch_size=25, drop_last=True)
@@ -171,3 +251,17 @@ def test_no_default_where_an_example_has_several_targets():
     with pytest.raises(ValueError, match="has 5 targets"):
         _ = Task(model, loss, loader_of(LABELS)).size
     assert Task(model, loss, loader_of(LABELS), num_data=300).size == 300
+
+
+def test_no_default_where_dictionaries_have_several_targets_or_none_that_is_known():
+    def size_of(**columns):
+        return Task(nn.Linear(4, 5), cross_entropy, DataLoader(Rows(**columns))).size
+
+    assert size_of(x=INPUTS, label=CLASSES) == 60
+    with pytest.raises(ValueError, match=r"each of the 60 examples has 8 targets, .* num_data=480"):
+        size_of(input_ids=TOKENS, labels=TOKENS)
+    with pytest.raises(ValueError, match=r"dictionaries of x, kind, .* give num_data, which is 60"):
+        size_of(x=INPUTS, kind=CLASSES)
+    texts = [{"x": [1.0] * 4, "labels": [1, 2, 3]}] * 5  # of a tokenizer
+    with pytest.raises(ValueError, match=r"each of the 5 examples has 3 targets"):
+        default_num_data(DataLoader(texts))  # pyright: ignore[reportArgumentType]

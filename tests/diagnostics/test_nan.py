@@ -96,6 +96,40 @@ def test_nan_is_refused_by_name(name, argument):
         FUNCTIONS[name](**spoiled)
 
 
+def as_objects(value: Any, missing: Any) -> Any:
+    """The same numbers as objects, with the last one missing."""
+    array = np.array(value, dtype=object)
+    array.reshape(-1)[-1] = missing
+    return array
+
+
+ARRAY_CASES = [
+    (name, argument) for name, argument in CASES if np.ndim(ARGUMENTS[name][argument]) > 0
+]
+
+
+@pytest.mark.parametrize(("name", "argument"), ARRAY_CASES)
+def test_nan_and_none_are_refused_among_objects_and_masked_values_everywhere(name, argument):
+    value = ARGUMENTS[name][argument]
+    masked = np.ma.array(np.array(value), mask=np.zeros(np.shape(value)))
+    masked.reshape(-1)[-1] = np.ma.masked
+    for wrong in (as_objects(value, np.nan), as_objects(value, None), masked):
+        with pytest.raises(ValueError, match=f"^{argument} must"):
+            FUNCTIONS[name](**{**ARGUMENTS[name], argument: wrong})
+
+
+def test_objects_that_are_numbers_are_taken():
+    numbers = [[float(value) for value in row] for row in MODES["draws"]]
+    objects = np.array(numbers, dtype=object)
+    assert diagnostics.mode_counts(objects, MODES["modes"]).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("wrong", [["a", "b"], "ab", [[1.0], [1.0, 2.0]], [1j, 2.0], [10**400]])
+def test_what_is_no_number_is_named(wrong):
+    with pytest.raises(ValueError, match=r"^uncertainty must be"):
+        diagnostics.risk_coverage(wrong, [0, 1])
+
+
 def test_points_at_infinity_are_in_no_mode():
     with pytest.raises(ValueError, match="draws must be finite, got inf"):
         diagnostics.mode_counts([[0.0, np.inf]], MODES["modes"])

@@ -204,9 +204,12 @@ def test_what_is_refused(tmp_path):
         go(*prepared(llama(), draws))
 
 
-def test_an_n_below_the_number_of_examples_is_warned_of():
+def test_an_n_that_does_not_fit_the_data_is_warned_of():
     accelerator, run, loader = prepared(llama(), MemoryDraws(), num_data=3)
     with pytest.warns(SamplingWarning, match="num_data=3, but the data set has 12 examples"):
+        go(accelerator, run, loader, until=1)
+    accelerator, run, loader = prepared(llama(), MemoryDraws(), num_data=10_000)
+    with pytest.warns(SamplingWarning, match=r"num_data=10000, but .* times too cold"):
         go(accelerator, run, loader, until=1)
 
 

@@ -49,13 +49,31 @@ pytestmark = [
 # What a run is
 
 
-def test_an_n_below_the_number_of_examples_is_warned_of():
+class OfDictionaries(Network):
+    """The same, of batches that are dictionaries."""
+
+    def training_step(self, batch, batch_idx):
+        return cross_entropy(self(batch["x"]), batch["labels"])
+
+
+def as_dictionaries(loader: DataLoader) -> DataLoader:
+    rows = [{"x": inputs, "labels": label} for inputs, label in loader.dataset]
+    return DataLoader(rows, batch_size=loader.batch_size)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_n_that_does_not_fit_the_data_is_warned_of():
     short = {"max_steps": 2, "schedule": Constant(2)}
     with pytest.warns(SamplingWarning, match=r"num_data=12, but .* 48 examples.* num_data=48"):
         fit(Network(num_data=12), **short)
     with pytest.warns(SamplingWarning, match="num_data=12, but the data set has 48 examples"):
         fit(Network(num_data=12), loader=ResumableLoader(in_order()), **short)
-    fit(Network(num_data=480), **short)  # ten targets in each, perhaps
+    with pytest.warns(SamplingWarning, match=r"num_data=480, .* 10 times too cold"):
+        fit(Network(num_data=480), **short)
+    fit(Network(num_data=48 * 6), **short)  # a loss of the six inputs, perhaps
+    for wrong in (12, 480):
+        with pytest.warns(SamplingWarning, match=f"num_data={wrong}, but .* make .* num_data=48"):
+            fit(OfDictionaries(num_data=wrong), loader=as_dictionaries(in_order()), **short)
+    fit(OfDictionaries(num_data=48), loader=as_dictionaries(in_order()), **short)
 
 
 @pytest.mark.parametrize(

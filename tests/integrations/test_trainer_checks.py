@@ -100,6 +100,9 @@ def test_an_n_that_does_not_fit_the_labels_is_warned_of(tmp_path):
     parts = manual(model := llama(), data := sentences(masked=False), MemoryDraws(), num_data=3)
     with pytest.warns(SamplingWarning, match="num_data=3, but the data set has 12 examples: N"):
         trained(tmp_path, model, data, parts=parts)
+    parts = manual(model, data, MemoryDraws(), num_data=10_000)
+    with pytest.warns(SamplingWarning, match=r"num_data=10000, .* 8 targets each.* too cold"):
+        trained(tmp_path, model, data, parts=parts)
     several = rated((torch.arange(36).reshape(12, 3) % 2).float())
     parts = manual(model := bert(), several, MemoryDraws(), num_data=12)
     with pytest.warns(SamplingWarning, match=r"mean over the 3 targets of each.* num_data=36"):
@@ -107,9 +110,13 @@ def test_an_n_that_does_not_fit_the_labels_is_warned_of(tmp_path):
     trained(tmp_path, bert(), several)
 
 
+NUMBERS = torch.randn(12, generator=torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize("shape", [(12,), (12, 1)])
-def test_regression_needs_the_variance_of_its_noise(tmp_path, shape):
-    data = rated(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+@pytest.mark.parametrize("numbers", [NUMBERS, (3 * NUMBERS).round().long()])
+def test_regression_needs_the_variance_of_its_noise(tmp_path, numbers, shape):
+    data = rated(numbers.reshape(shape))
     with pytest.raises(ValueError, match=r"is a mean squared error.*: give noise_variance="):
         trainer_parts(bert(labels=1), data, SCHEDULE, MemoryDraws(), **OPTIONS)
     model, draws = bert(labels=1), MemoryDraws()
@@ -132,6 +139,20 @@ def test_regression_by_hand_is_told_what_its_n_means(tmp_path):
         trained(tmp_path, model, data, parts=parts)
     parts = manual(model := bert(labels=1), data, MemoryDraws(), num_data=7.0)
     trained(tmp_path, model, data, parts=parts)
+
+
+def test_ratings_of_minus_100_are_numbers_and_count(tmp_path):
+    data = rated(torch.tensor([-100] * 6 + [1] * 6))
+    model = bert(labels=1)
+    parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), noise_variance=0.5, **OPTIONS)
+    assert parts["optimizers"][0].param_groups[0]["num_data"] == 12
+
+
+def test_a_language_model_with_one_label_in_its_config_is_no_regression():
+    model = llama()
+    model.config.num_labels = 1
+    parts = trainer_parts(model, sentences(), SCHEDULE, MemoryDraws(), **OPTIONS)
+    assert parts["optimizers"][0].param_groups[0]["num_data"] == num_targets(sentences(), llama())
 
 
 def test_a_variance_of_noise_is_for_regression_alone():

@@ -188,7 +188,7 @@ def test_stacking_of_groups_shares_the_weight_of_a_group_among_its_draws():
 def test_bad_input():
     with pytest.raises(ValueError, match=r"one entry for each draw, got shapes \(2,\) and \(3,\)"):
         harmonic_weights([1.0, 2.0], [0, 0, 1])
-    with pytest.raises(ValueError, match="must be numbers, got nan"):
+    with pytest.raises(ValueError, match="must hold no nan"):
         harmonic_weights([1.0, np.nan], [0, 1])
     with pytest.raises(ValueError, match="temperature must be above 0"):
         harmonic_weights([1.0], [0], temperature=0)
@@ -291,7 +291,7 @@ def test_more_bad_input():
     assert mass_weights(points, np.zeros(50), [0] * 50) == pytest.approx(np.full(50, 1 / 50))
     with pytest.raises(ValueError, match=r"\(draws, points\), got \(2, 0\)"):
         stacking_weights(np.zeros((2, 0)))
-    with pytest.raises(ValueError, match="log_scores must be numbers, got nan"):
+    with pytest.raises(ValueError, match="log_scores must hold no nan"):
         stacking_weights([[0.0, np.nan]])
     with pytest.raises(ValueError, match="log_scores and groups must have one entry"):
         stacking_weights([[0.0], [1.0]], [0])

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -306,19 +307,15 @@ class Chain:
     def _check_num_data(self, batch: Any) -> None:
         """Warn if N does not fit the data: a wrong N is a wrong temperature."""
         self._num_data_checked = True
-        alone = self.layout.replicas == 1  # else a replica may have data of its own
-
-        def terms() -> int | None:
-            if self.loss is None or not alone:
-                return None
-            return terms_in_mean(self.loss, self.model, batch)
-
+        terms, replicas = None, self.layout.replicas
+        if self.loss is not None and replicas == 1 and is_pair(batch):
+            terms = partial(terms_in_mean, self.loss, self.model, batch)
         warn_of_num_data(
             self.sampler,
             self.data,
             batch,
             terms=terms,
-            bounded=alone and is_pair(batch),
+            processes=replicas,
             remedy="; watch=False silences this",
         )
 

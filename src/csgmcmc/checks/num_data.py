@@ -4,6 +4,11 @@ N * loss must equal the negative log-likelihood of all data. So N is the number 
 loss is a mean over examples, and the number of all targets if it is a mean over their labels,
 pixels or tokens, too. There is no warning where N may be right: where targets are ignored, or where
 the loss is a squared error, for which N = targets / (2 * variance of the noise).
+
+The targets are the second of a pair, or what a dictionary has under one of `TARGET_NAMES`. Where
+the loss cannot be asked over how many of them it is a mean, N may be anything from the number of
+examples to that of all targets; or that of the elements of another tensor of the batch, such as the
+pixels of an autoencoder.
 """
 
 import math
@@ -17,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
+from torch.utils import _pytree as pytree
 from torch.utils.data import DistributedSampler, SubsetRandomSampler
 
 from csgmcmc.batches import Loss, is_pair, quietly
@@ -29,7 +35,11 @@ from csgmcmc.stacked import Stack
 IGNORED = -100  # the target that `cross_entropy` ignores by default
 ROUNDING = 0.01  # relative difference of N that does not matter
 FEWEST_TARGETS = 0.6  # share of the targets that may count, where some of them may be ignored
+LONGER = 4  # how much longer the sequences of other batches may be than those of the first
 CLOSE = 1e-3  # relative difference of equal losses
+
+TARGET_NAMES = ("labels", "label", "targets", "target", "y")
+"""What the targets are called in batches and examples that are dictionaries."""
 
 
 class Examples(NamedTuple):
@@ -64,8 +74,14 @@ def default_num_data(loader: Any) -> int:
     size = size_of(loader)
     with preserved_random_state(), suppress(IndexError, KeyError, TypeError, NotImplementedError):
         example = loader.dataset[0]
-        targets = example[1] if is_pair(example) else None
-        if isinstance(targets, (Tensor, np.ndarray)) and (each := math.prod(targets.shape)) > 1:
+        each = _count(_named_targets(example))
+        if each is None and isinstance(example, Mapping):
+            raise ValueError(
+                f"the examples are dictionaries of {', '.join(map(str, example))}, and which of "
+                f"these are targets is not known: give num_data, which is {size} if each example "
+                "has one target"
+            )
+        if each is not None and each > 1:
             raise ValueError(
                 f"each of the {size} examples has {each} targets, so that N is not known: give "
                 f"num_data={size * each} if the loss is a mean over all targets, as that of "
@@ -75,11 +91,27 @@ def default_num_data(loader: Any) -> int:
 
 
 def targets_in(batch: Any) -> Tensor | None:
-    """The targets of a batch: the second of a pair, or the `labels` of a dictionary."""
-    targets = batch[1] if is_pair(batch) else None
-    if isinstance(batch, Mapping):
-        targets = batch.get("labels")
+    """The targets of a batch, if they are a tensor with a row for each example."""
+    targets = _named_targets(batch)
     return targets if isinstance(targets, Tensor) and targets.ndim and len(targets) else None
+
+
+def _named_targets(found: Any) -> Any:
+    """The targets of a batch or an example; None if they are not known."""
+    if is_pair(found):
+        return found[1]
+    names = TARGET_NAMES if isinstance(found, Mapping) else ()
+    return next((found[name] for name in names if found.get(name) is not None), None)
+
+
+def _count(targets: Any) -> int | None:
+    """How many targets an example has; None if these are no array, list or single value."""
+    if isinstance(targets, (Tensor, np.ndarray)):
+        return math.prod(targets.shape)
+    if isinstance(targets, (list, tuple)):
+        with suppress(ValueError):  # lists of different lengths
+            return np.size(targets)
+    return 1 if isinstance(targets, (int, float, str, np.generic)) else None
 
 
 def warn_of_num_data(
@@ -87,8 +119,8 @@ def warn_of_num_data(
     loader: Any,
     batch: Any,
     *,
-    terms: Callable[[], int | None] = lambda: None,
-    bounded: bool = True,
+    terms: Callable[[], int | None] | None = None,
+    processes: int = 1,
     remedy: str = "",
 ) -> None:
     """Warn if the sampler's N cannot be right for the data, judged by their first batch.
@@ -98,26 +130,35 @@ def warn_of_num_data(
         loader: of the training data.
         batch: its first batch.
         terms: finds over how many targets of an example the loss is a mean; None if not known. It
-            is called where an example has several, or N is wrong.
-        bounded: whether the loss is known to be of these targets, so that N has an upper bound.
+            is called where an example has several, or N is wrong. Without it, the loss may be of
+            something else than these targets.
+        processes: how many processes may each have data of their own.
         remedy: how to silence the warning.
     """
-    loader, terms = getattr(loader, "loader", loader), cache(terms)  # of a `ResumableLoader`
+    loader = getattr(loader, "loader", loader)  # of a `ResumableLoader`
     examples, targets = examples_in(loader), targets_in(batch)
     given = [group["num_data"] for group in sampler.param_groups if "num_data" in group]
     if examples is None or not given:
         return
-    each = None if targets is None else targets[0].numel()
-    if targets is not None and is_pair(batch):
-        batch_size = getattr(loader, "batch_size", None)
-        if not isinstance(batch_size, int) or len(targets) > batch_size:
-            each = None  # the targets of an example may follow each other
-    known = terms() or None if each is not None and each > 1 else each
-    low, high = _bounds(examples, targets, known if bounded else None)
-    wrong = [n for n in given if not low * (1 - ROUNDING) <= n <= high * (1 + ROUNDING)]
+    ask = cache(terms or (lambda: None))
+    each = None if targets is None else _targets_of_each(targets, loader, batch)
+    known = None
+    if terms is not None and each is not None:
+        known = (ask() or None) if each > 1 else each
+    low, high = _bounds(examples, targets, known, each)
+    if targets is None:
+        high = _most_of_tokens(examples, batch)
+    wrong = [
+        n
+        for n in given
+        if not low * (1 - ROUNDING) <= n <= high * processes * (1 + ROUNDING)
+        and not (known is None and n > high and _is_of_another_tensor(n, examples, batch))
+    ]
     # Any N can be right for a squared error: it depends on the variance of the noise.
-    if not wrong or (targets is not None and _are_numbers(targets) and not terms()):
+    if not wrong or (targets is not None and _are_numbers(targets) and not ask()):
         return
+    if terms is None and wrong[0] > high:
+        remedy = f"{remedy}; unless the loss is of something else than these targets"
     warnings.warn(
         f"{_describe(wrong[0], examples.size, each, known)}{remedy}",
         SamplingWarning,
@@ -125,12 +166,49 @@ def warn_of_num_data(
     )
 
 
-def _bounds(examples: Examples, targets: Tensor | None, terms: int | None) -> tuple[float, float]:
+def _targets_of_each(targets: Tensor, loader: Any, batch: Any) -> int | None:
+    """How many targets each example has; None if those of one may follow each other."""
+    batch_size = getattr(loader, "batch_size", None)
+    if isinstance(batch_size, int):
+        flat = len(targets) > batch_size
+    else:  # of a dictionary all tensors have a row for each example
+        flat = is_pair(batch) or any(len(targets) != len(one) for one in _tensors_in(batch))
+    return None if flat else targets[0].numel()
+
+
+def _tensors_in(batch: Any) -> list[Tensor]:
+    """The tensors of a batch that have rows."""
+    return [one for one in pytree.tree_leaves(batch) if isinstance(one, Tensor) and one.ndim]
+
+
+def _is_of_another_tensor(num_data: float, examples: Examples, batch: Any) -> bool:
+    """Whether N is the number of elements of a tensor of the batch, of which some may be padding.
+
+    That is right for a loss of the inputs, such as an autoencoder's.
+    """
+    sizes = [examples.most * one[0].numel() for one in _tensors_in(batch) if len(one)]
+    return any(FEWEST_TARGETS * size <= num_data <= size * (1 + ROUNDING) for size in sizes)
+
+
+def _most_of_tokens(examples: Examples, batch: Any) -> float:
+    """The greatest N of a batch whose targets are not known: infinite unless it is of tokens."""
+    tensors = _tensors_in(batch)
+    if not tensors or any(one.is_floating_point() or not len(one) for one in tensors):
+        return math.inf  # of numbers there may be a squared error
+    return float(examples.most * LONGER * max(one[0].numel() for one in tensors))
+
+
+def _bounds(
+    examples: Examples, targets: Tensor | None, terms: int | None, each: int | None
+) -> tuple[float, float]:
     """The least and the greatest N that may be right."""
     low, high = float(examples.fewest), math.inf
     if terms is not None:
         high = examples.most * terms
         low = low if terms == 1 else FEWEST_TARGETS * examples.fewest * terms
+    elif targets is not None and each is not None:
+        is_sequence = each > 1 and not targets.is_floating_point()
+        high = examples.most * each * (LONGER if is_sequence else 1)
     if targets is not None and bool((ignored := targets == IGNORED).any()):
         several = int((~ignored).sum()) >= len(targets)
         low = float(examples.fewest) if several else 0.0
@@ -138,18 +216,23 @@ def _bounds(examples: Examples, targets: Tensor | None, terms: int | None) -> tu
 
 
 def _describe(num_data: float, examples: int, each: int | None, terms: int | None) -> str:
+    """What is wrong with N, and the right one, as far as it is known."""
     right = examples * (terms or 1)
+    most = right if terms is not None or each is None else examples * each
     data = f"the data set has {examples} examples"
     if terms is not None and terms > 1:
         data += f", and the loss is a mean over the {terms} targets of each, too"
     elif each == 1:
         data += " of one target each"
-    factor = max(right / num_data, num_data / right)
-    heat = f"{factor:.3g} times too {'hot' if num_data < right else 'cold'}"
+    elif each is not None and num_data > most:
+        data += f" of {each} targets each"
+    is_hot = num_data < right
+    factor = right / num_data if is_hot else num_data / most
     more = ", times the targets of an example if the loss is a mean over these, too"
     return (
         f"num_data={num_data:g}, but {data}: N x loss must equal the negative log-likelihood of "
-        f"all data, and with this N the posterior is {heat}; make the sampler with "
+        f"all data, and with this N the posterior is {factor:.3g} times too "
+        f"{'hot' if is_hot else 'cold'}; make the sampler with "
         f"num_data={right}{more if terms is None and each != 1 else ''}"
     )
 

@@ -4,7 +4,12 @@ from collections.abc import Mapping
 
 from csgmcmc.checks import noise
 from csgmcmc.checks.evaluation import TrainingRun
-from csgmcmc.checks.likelihood import SAME_DIRECTION, TOLERANCE, likelihood_ratio
+from csgmcmc.checks.likelihood import (
+    SAME_DIRECTION,
+    TOLERANCE,
+    LikelihoodRatio,
+    likelihood_ratio,
+)
 from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports
 from csgmcmc.checks.run import sampling_temperature
 from csgmcmc.checks.verdict import Advice, Numbers, Verdict, listed, percents, words_of
@@ -102,32 +107,47 @@ def _remedies(numbers: Numbers, words: LoopWords) -> Advice:
 
 
 def _find_wrong_num_data(run: TrainingRun, numbers: Numbers, advice: Advice) -> list[str]:
-    """What is wrong with N, if anything: whether N * loss is the likelihood's NLL of all data."""
-    if run.nll is None or run.loss is None or run.data is None:
-        return []
-    try:
-        found = likelihood_ratio(
-            *(run.model, run.draws[-1], run.loss, run.nll, run.data),
-            generators=getattr(run.stepper, "generators", ()),
+    """What is wrong with N: another in some groups, or N * loss is not the NLL of all data."""
+    groups = run.stepper.sampler.param_groups
+    given = sorted({float(group["num_data"]) for group in groups if "num_data" in group})
+    faults: list[str] = []
+    if len(given) > 1:
+        faults.append(
+            f"groups of the sampler have different num_data ({', '.join(f'{n:g}' for n in given)}),"
+            " and one data set has one N"
         )
-    except (ValueError, RuntimeError):  # the likelihood is not of these batches
-        return []
+        advice.append("make all groups of the sampler with the same num_data")
+    found = _ratio_of(run)
     if found is None:
-        return []
+        return faults
     numbers["loss_nll_cosine"] = found.cosine
     if found.cosine < SAME_DIRECTION:  # another loss, such as one with label smoothing
-        return []
-    num_data = float(run.stepper.sampler.param_groups[0]["num_data"])
+        return faults
+    num_data = max(given, key=lambda n: max(n / found.num_data, found.num_data / n))  # the worst
     numbers["num_data_expected"] = found.num_data
     numbers["num_data_ratio"] = ratio = num_data / found.num_data
     if abs(ratio - 1) <= TOLERANCE:
-        return []
+        return faults
     heat = f"{max(ratio, 1 / ratio):.3g} times too {'hot' if ratio < 1 else 'cold'}"
     advice.append(
         f"make the sampler with num_data={found.num_data:.0f}, or scale the loss: N x loss must "
         "equal the negative log-likelihood of all data"
     )
     return [
+        *faults,
         f"num_data={num_data:g}, but N x loss is the likelihood's NLL of all data for "
-        f"N={found.num_data:.0f}, so that the posterior is {heat}"
+        f"N={found.num_data:.0f}, so that the posterior is {heat}",
     ]
+
+
+def _ratio_of(run: TrainingRun) -> LikelihoodRatio | None:
+    """The loss compared with the likelihood; None where that cannot be done."""
+    if run.nll is None or run.loss is None or run.data is None:
+        return None
+    try:
+        return likelihood_ratio(
+            *(run.model, run.draws[-1], run.loss, run.nll, run.data),
+            generators=getattr(run.stepper, "generators", ()),
+        )
+    except (ValueError, RuntimeError):  # the likelihood is not of these batches
+        return None

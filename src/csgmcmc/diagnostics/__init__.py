@@ -1,8 +1,9 @@
 """Diagnostics of draws and predictions: plain arrays in, numbers out.
 
 One rule for nan: every function refuses it, in every argument, with a `ValueError` that names the
-argument. So a nan in a result never comes from the data: it says that the statistic is not defined,
-as R-hat of draws that are all equal, and its docstring says when.
+argument. So are None among objects, and masked values. A nan in a result never comes from the data:
+it says that the statistic is not defined, as R-hat of draws that are all equal, and its docstring
+says when.
 """
 
 from csgmcmc.diagnostics.calibration import (

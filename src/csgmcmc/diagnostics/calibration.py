@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from csgmcmc.arguments import check_choice, check_count
-from csgmcmc.diagnostics.arrays import check_probabilities
+from csgmcmc.diagnostics.arrays import check_no_nan, check_numbers, check_probabilities
 
 
 def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -104,7 +104,8 @@ def calibration_error(
 
 def _check_forecast(probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray, NDArray]:
     """Probabilities of shape (n, K) and labels of shape (n,), checked."""
-    forecast, truth = np.asarray(probabilities, dtype=float), np.asarray(labels)
+    forecast = check_numbers("probabilities", probabilities)
+    truth = check_no_nan("labels", labels)
     if forecast.ndim == 1:
         if (forecast > 1).any():
             raise ValueError(f"probabilities must be at most 1, got {forecast.max()}")

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from csgmcmc.arguments import check_count
-from csgmcmc.diagnostics.arrays import check_no_nan
+from csgmcmc.diagnostics.arrays import check_no_nan, check_numbers
 
 
 def calibration_ranks(truths: ArrayLike, draws: ArrayLike, *, seed: int = 0) -> NDArray[np.int64]:
@@ -21,8 +21,8 @@ def calibration_ranks(truths: ArrayLike, draws: ArrayLike, *, seed: int = 0) -> 
     `truths` has shape (repeats, d), `draws` (repeats, n, d), and the ranks (repeats, d). Draws
     equal to the truth are placed below or above it at random, so that ranks stay uniform.
     """
-    truth = np.asarray(check_no_nan("truths", truths), dtype=float)
-    x = np.asarray(check_no_nan("draws", draws), dtype=float)
+    truth = check_numbers("truths", truths)
+    x = check_numbers("draws", draws)
     if truth.ndim != 2 or x.ndim != 3 or truth.shape != (x.shape[0], x.shape[2]):
         raise ValueError(
             "truths must have shape (repeats, d) and draws (repeats, n, d), got "
@@ -39,7 +39,7 @@ def rank_uniformity(ranks: ArrayLike, draws_per_repeat: int, bins: int = 10) -> 
     Bins need not divide the draws_per_repeat + 1 possible ranks: each is expected to hold as many
     as its share of them. Every bin should expect 5 repeats at least.
     """
-    r = np.asarray(ranks)
+    r = check_no_nan("ranks", ranks)
     possible = check_count("draws_per_repeat", draws_per_repeat, at_least=1) + 1
     check_count("bins", bins, at_least=2)
     if r.ndim != 2 or not np.issubdtype(r.dtype, np.integer):

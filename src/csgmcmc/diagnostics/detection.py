@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from csgmcmc.arguments import check_number
-from csgmcmc.diagnostics.arrays import check_finite, check_no_nan
+from csgmcmc.diagnostics.arrays import check_finite, check_numbers
 
 
 def auroc(inside: ArrayLike, outside: ArrayLike) -> float:
@@ -49,7 +49,7 @@ def cumulative_distribution(values: ArrayLike, at: ArrayLike) -> NDArray[np.floa
     Of the predictive entropy of points outside, lower is better (Lakshminarayanan et al. 2017).
     """
     ordered = np.sort(check_finite("values", values, "n"))
-    queries = np.asarray(check_no_nan("at", at), dtype=float)
+    queries = check_numbers("at", at)
     return np.asarray(np.searchsorted(ordered, queries, side="right") / len(ordered))
 
 

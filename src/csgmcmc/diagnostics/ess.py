@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.fft import next_fast_len
 
 from csgmcmc.arguments import check_choice, shown
-from csgmcmc.diagnostics.arrays import check_no_nan
+from csgmcmc.diagnostics.arrays import check_no_nan, check_numbers
 
 
 def reference_ess(
@@ -25,7 +25,7 @@ def reference_ess(
     B / (1 + B * (xbar - mean)^2 / variance - s2 / variance), s2 the second moment about `mean`:
     it says almost nothing about the chain, and can be negative or more than B.
     """
-    x = np.asarray(check_no_nan("draws", draws), dtype=float)
+    x = check_numbers("draws", draws)
     if x.ndim not in (1, 2) or len(x) < 2:
         raise ValueError(f"draws must have shape (n,) or (n, d) with n at least 2, got {x.shape}")
     centre = _for_each_dimension("mean", mean, x)
@@ -91,7 +91,7 @@ def _summary(
     name: str, draws: ArrayLike, *, at_least: int = 1, **options: Any
 ) -> NDArray[np.float64]:
     """The statistic `name` of arviz-stats; raises where arviz-stats would return nan."""
-    x = np.asarray(check_no_nan("draws", draws), dtype=float)
+    x = check_numbers("draws", draws)
     if x.ndim < 2 or x.shape[0] < at_least or x.shape[1] < 4:
         raise ValueError(
             f"draws must have shape (chains, n, ...) with at least {at_least} chains and 4 draws "
@@ -103,7 +103,7 @@ def _summary(
 
 def _for_each_dimension(name: str, value: ArrayLike, x: NDArray) -> NDArray[np.float64]:
     """`value` as one number, or as one for each dimension of the draws `x`."""
-    array = np.asarray(check_no_nan(name, value), dtype=float)
+    array = check_numbers(name, value)
     if array.shape not in ((), x.shape[1:]):
         raise ValueError(f"{name} must be a number or have shape {x.shape[1:]}, got {array.shape}")
     return array

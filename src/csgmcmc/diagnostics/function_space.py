@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist, squareform
 from scipy.special import xlogy
 
-from csgmcmc.diagnostics.arrays import check_no_nan, check_probabilities
+from csgmcmc.diagnostics.arrays import check_no_nan, check_numbers, check_probabilities
 
 
 def disagreement(members: ArrayLike) -> NDArray[np.float64]:
@@ -58,7 +58,7 @@ def within_and_between(matrix: ArrayLike, groups: ArrayLike) -> WithinAndBetween
     Both (i, j) and (j, i) count, so `matrix` need not be symmetric; the diagonal does not. It may
     hold infinities, such as divergences.
     """
-    values = np.asarray(check_no_nan("matrix", matrix), dtype=float)
+    values = check_numbers("matrix", matrix)
     names = check_no_nan("groups", groups)
     if values.ndim != 2 or names.ndim != 1 or values.shape != (len(names), len(names)):
         raise ValueError(

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from csgmcmc.arguments import check_number
-from csgmcmc.diagnostics.arrays import check_finite
+from csgmcmc.diagnostics.arrays import check_finite, check_numbers
 
 
 def mode_coverage(draws: ArrayLike, modes: ArrayLike, radius: float, more_than: int) -> int:
@@ -57,7 +57,7 @@ def mode_total_variation(
 
 def _nearest_mode(draws: ArrayLike, modes: ArrayLike) -> tuple[NDArray[np.int64], NDArray]:
     """Index of the mode nearest to each draw, and the distance to it."""
-    points, centres = np.asarray(draws, dtype=float), np.asarray(modes, dtype=float)
+    points, centres = check_numbers("draws", draws), check_numbers("modes", modes)
     if points.ndim != 2 or centres.ndim != 2 or points.shape[1] != centres.shape[1]:
         raise ValueError(
             f"draws must have shape (n, d) and modes (m, d), got {points.shape} and {centres.shape}"

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from csgmcmc.arguments import check_number
-from csgmcmc.diagnostics.arrays import check_no_nan
+from csgmcmc.diagnostics.arrays import check_numbers
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def gradient_variance(gradients: ArrayLike) -> NDArray[np.float64]:
 
     The gradients are those of U / N on different batches, all at the same weights.
     """
-    g = np.asarray(check_no_nan("gradients", gradients), dtype=float)
+    g = check_numbers("gradients", gradients)
     if g.ndim != 2 or len(g) < 2:
         raise ValueError(
             f"gradients must have shape (batches, d) with at least 2 batches, got {g.shape}"
@@ -59,7 +59,7 @@ def gradient_variance(gradients: ArrayLike) -> NDArray[np.float64]:
 
 
 def _mean_variance(name: str, variances: ArrayLike) -> float:
-    values = np.asarray(check_no_nan(name, variances), dtype=float)
+    values = check_numbers(name, variances)
     if not values.size or not np.all(values >= 0):
         raise ValueError(f"{name} must hold variances, at least 0, got {variances!r}")
     return float(values.mean())

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from csgmcmc.arguments import check_number
-from csgmcmc.diagnostics.arrays import check_no_nan
+from csgmcmc.diagnostics.arrays import check_numbers
 
 TemperatureVerdict = Literal["too cold", "as it should be", "too hot"]
 """A measured temperature compared with its target."""
@@ -60,7 +60,7 @@ def kinetic_temperature(
     average the values. `squared_gradient` is the mean of g^2 over weights and draws, g the full
     gradient of U / N: it matters where lr is near the limit of stability.
     """
-    v = np.asarray(check_no_nan("velocities", velocities), dtype=float)
+    v = check_numbers("velocities", velocities)
     if not v.size:
         raise ValueError(f"velocities must not be empty, got shape {v.shape}")
     target = _target(lr, num_data, momentum, temperature, squared_gradient)
@@ -90,8 +90,8 @@ def configurational_temperature(
     Minibatch gradients leave the value unbiased, but add their variance to the mean of g^2 in the
     target: then give the mean of g^2 of the full gradient as `squared_gradient`.
     """
-    theta = np.asarray(check_no_nan("weights", weights), dtype=float)
-    g = np.asarray(check_no_nan("gradients", gradients), dtype=float)
+    theta = check_numbers("weights", weights)
+    g = check_numbers("gradients", gradients)
     if theta.ndim != 2 or theta.shape != g.shape or len(theta) < 2 or not theta.size:
         raise ValueError(
             "weights and gradients must have one shape (draws, d) with at least 2 draws, got "
@@ -119,7 +119,7 @@ def temperature_of_products(
     level: float = 0.99,
 ) -> Temperature:
     """The configurational temperature, from the mean of theta * g of each draw."""
-    p = np.asarray(check_no_nan("products", products), dtype=float)
+    p = check_numbers("products", products)
     if p.ndim != 1 or len(p) < 2:
         raise ValueError(f"products must have shape (draws,) with at least 2, got {p.shape}")
     target = _target(lr, num_data, momentum, temperature, squared_gradient)

@@ -125,7 +125,8 @@ class AcceleratedRun:
             num_data = self.sampler.param_groups[0].get("num_data")
             check_not_sequences(batch.get("labels"), num_data, examples)
         if self.accelerator.is_main_process:
-            warn_of_num_data(self.sampler.optimizer, loader, batch, bounded=False)
+            processes = self.accelerator.num_processes
+            warn_of_num_data(self.sampler.optimizer, loader, batch, processes=processes)
 
     def step(self) -> Tick | None:
         """Step the sampler if the gradients are complete, and keep the draw if it is due.

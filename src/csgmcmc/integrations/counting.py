@@ -37,7 +37,7 @@ def num_targets(
 
 
 def count_targets(
-    data: Iterable[Any], model: nn.Module | None, causal: bool | None, ignore_index: int
+    data: Iterable[Any], model: nn.Module | None, causal: bool | None, ignore_index: float
 ) -> tuple[int, bool]:
     """As `num_targets`, and whether the loss shifts labels."""
     total = 0
@@ -104,7 +104,7 @@ def labels_of(batch: Any) -> tuple[Tensor, bool]:
 
 
 def _shifts_labels(
-    model: nn.Module | None, batch: Mapping[str, Any], examples: bool, ignore_index: int
+    model: nn.Module | None, batch: Mapping[str, Any], examples: bool, ignore_index: float
 ) -> bool:
     """Whether the first label of a sequence is without effect on the model's loss."""
     if model is None:

@@ -117,8 +117,9 @@ def only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
 
 
 def check_num_data(trainer: Trainer, batch: Any) -> None:
-    """Warn if N is less than the number of examples; the loss itself is not known."""
-    warn_of_num_data(trainer.optimizers[0], trainer.train_dataloader, batch, bounded=False)
+    """Warn if N does not fit the examples and their targets; the loss itself is not known."""
+    sampler, loader = trainer.optimizers[0], trainer.train_dataloader
+    warn_of_num_data(sampler, loader, batch, processes=trainer.world_size)
 
 
 def resumable_loader(trainer: Trainer) -> ResumableLoader | None:

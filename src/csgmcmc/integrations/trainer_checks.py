@@ -7,6 +7,7 @@ labels, although the loss leaves out the first of each sequence.
 """
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -98,10 +99,17 @@ def count_and_tell(
     """N of `data`; sets on `model` what a `Trainer` cannot find out about its loss."""
     if collate is not None:
         data = DataLoader(data, batch_size=COUNT_BATCH, collate_fn=collate)
-    num_data, causal = count_targets(data, model, None, -100)
     inner: Any = inner_model(model)
-    labels, _ = labels_of(next(each_of(data)))
-    if is_regression(model, labels):
+    some = next(each_of(data), None)
+    if some is None:
+        raise ValueError("data is empty: it gives no example")
+    first, _ = labels_of(some)
+    is_numbers = is_regression(model, first if gives_examples(data) else first[0])
+    if is_numbers:  # whole numbers are no tokens here, and -100 is a number like any other
+        num_data, causal = count_targets(data, model, False, math.nan)
+    else:
+        num_data, causal = count_targets(data, model, None, -100)
+    if is_numbers:
         if noise_variance is None:
             raise ValueError(
                 f"the loss of {type(inner).__name__} is a mean squared error, which is a negative "
@@ -149,7 +157,8 @@ def check_first_batch(
             targets = labels[:, 1:] if labels.ndim > 1 and labels.shape[1] > 1 else labels
             if bool((targets == -100).all()):  # not informative: wait for the next batch
                 return
-            check_not_sequences(labels, num_data, examples)
+            if not is_regression(module, labels[0]):
+                check_not_sequences(labels, num_data, examples)
             if warns:
                 _warn_of_num_data(stepper.sampler, module, loader, inputs)
             if inputs.get("num_items_in_batch") is not None:
@@ -166,7 +175,7 @@ def _warn_of_num_data(
     """Warn if N does not fit the labels."""
     labels, examples = inputs["labels"], examples_in(loader)
     each = labels[0].numel()
-    if not is_regression(model, labels):
+    if not is_regression(model, labels[0]):
         # The losses of Transformers are means over all labels. Tokens are counted elsewhere.
         terms = each if labels.is_floating_point() or each == 1 else None
         warn_of_num_data(sampler, loader, inputs, terms=lambda: terms)
@@ -181,11 +190,16 @@ def _warn_of_num_data(
 
 
 def is_regression(model: nn.Module, labels: Tensor) -> bool:
-    """Whether the model's own loss is a mean squared error, as Transformers decides it."""
+    """Whether the model's own loss is a mean squared error, as Transformers decides it.
+
+    `labels` are those of one example. With one output they are numbers, whatever their dtype is;
+    but a language model may have `num_labels=1`, too, and its sequences have many labels.
+    """
     config = getattr(inner_model(model), "config", None)
     kind = getattr(config, "problem_type", None)
-    numbers = kind is None and getattr(config, "num_labels", None) == 1
-    return kind == "regression" or (numbers and labels.is_floating_point())
+    if kind is not None:
+        return kind == "regression"
+    return getattr(config, "num_labels", None) == 1 and labels.numel() == 1
 
 
 def _check_divisor(model: nn.Module, inputs: dict[str, Any], batches: int) -> None:

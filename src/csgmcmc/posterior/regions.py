@@ -5,6 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import KDTree
 
 from csgmcmc.arguments import check_count, check_number
+from csgmcmc.diagnostics.arrays import check_finite
 
 MOST_CLUSTERED = 5_000  # draws that are clustered; others get the region of the nearest
 FEWEST = 10  # draws of a region
@@ -25,9 +26,7 @@ def find_regions(
     """
     from sklearn.cluster import HDBSCAN  # noqa: PLC0415  (takes a second to import)
 
-    places = np.asarray(points, dtype=float)
-    if places.ndim != 2:
-        raise ValueError(f"points must have shape (draws, dimensions), got {places.shape}")
+    places = check_finite("points", points, "draws", "dimensions")
     check_count("number of points", len(places), at_least=FEWEST)
     check_number("smallest_share", smallest_share, above=0, at_most=1)
     clustered = places

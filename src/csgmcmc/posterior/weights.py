@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from scipy.special import gammaln
 
-from csgmcmc.arguments import check_number
+from csgmcmc.arguments import check_number, shown
+from csgmcmc.diagnostics.arrays import check_no_nan, check_numbers
 
 Weights = NDArray[np.float64]
 
@@ -73,7 +74,7 @@ def mass_weights(
     check_number("temperature", temperature, above=0)
     check_number("level", level, above=0, at_most=1)
     values, labels = _paired(log_densities, regions, "log_densities")
-    places = np.asarray(points, dtype=float)
+    places = check_numbers("points", points)
     if places.ndim != 2 or len(places) != len(values):
         raise ValueError(f"points must have shape ({len(values)}, d), got {places.shape}")
     log_masses = {}
@@ -119,15 +120,15 @@ def stacking_weights(
             all the weight by chance.
     """
     check_number("smoothing", smoothing, at_least=0)
-    scores = np.asarray(log_scores, dtype=float)
+    scores = check_numbers("log_scores", log_scores)
     if scores.ndim != 2 or scores.shape[1] == 0:
         raise ValueError(f"log_scores must have shape (draws, points), got {scores.shape}")
-    if np.isnan(scores).any():
-        raise ValueError("log_scores must be numbers, got nan")
-    points = np.ones(scores.shape[1]) if point_weights is None else np.asarray(point_weights)
+    points = np.ones(scores.shape[1])
+    if point_weights is not None:
+        points = check_numbers("point_weights", point_weights)
     if points.shape != scores.shape[1:] or not (points >= 0).all() or not points.any():
         raise ValueError("point_weights must be one number for each point, at least 0, not all 0")
-    labels = np.arange(len(scores)) if groups is None else np.asarray(groups)
+    labels = np.arange(len(scores)) if groups is None else groups
     _, labels = _paired(scores[:, 0], labels, "log_scores")
     names = _named(labels)
     grouped = np.stack([log_mean(scores[labels == name]) for name in names])
@@ -214,14 +215,14 @@ def log_mean(log_values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _paired(
     values: ArrayLike, groups: ArrayLike, name: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    numbers, labels = np.asarray(values, dtype=float), np.asarray(groups)
+    numbers, labels = check_numbers(name, values), check_no_nan("groups", groups)
+    if labels.dtype.kind not in "iuf":
+        raise ValueError(f"groups must be numbers, -1 for none, got {shown(groups)}")
     if numbers.ndim != 1 or labels.shape != numbers.shape:
         raise ValueError(
             f"{name} and groups must have one entry for each draw, got shapes {numbers.shape} and "
             f"{labels.shape}"
         )
-    if np.isnan(numbers).any():
-        raise ValueError(f"{name} must be numbers, got nan")
     if not (labels >= 0).any():
         raise ValueError("no draw is in a group")
     return numbers, labels
