@@ -7,19 +7,22 @@ import re
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
-from csgmcmc.arguments import check_kind, plain_value
+from csgmcmc.arguments import check_count, check_items, check_kind, plain_value, shown
 from csgmcmc.draws.lock import is_locked
 from csgmcmc.errors import StoreError
 from csgmcmc.files import FileIdentity, identity_of, parts_of
+from csgmcmc.schedules import Stage
 
 FORMAT = 1
 
 UNNAMED_PART = re.compile(r"\.tmp\w{6}")
 """Name of a file that safetensors writes before it renames it."""
+
+STAGES = get_args(Stage)
 
 FIELDS = {"draw", "chain", "step", "cycle", "stage", "log_likelihood", "base", "bytes", "checksum"}
 """What a line of a manifest says of a draw."""
@@ -43,8 +46,8 @@ def read_dtype(folder: Path) -> str | None:
         raise StoreError(f"{file} is damaged: it does not say the format and dtype of the store")
     if number > FORMAT:
         raise StoreError(
-            f"{file} says format {number}, newer than this version of csgmcmc reads ({FORMAT}): "
-            "upgrade csgmcmc, or, if no newer version wrote it, it is damaged"
+            f"{file} says format {shown(number)}, newer than this version of csgmcmc reads "
+            f"({FORMAT}): upgrade csgmcmc, or, if no newer version wrote it, it is damaged"
         )
     return dtype
 
@@ -92,8 +95,33 @@ def identity_if_readable(file: Path) -> FileIdentity | None:
 
 def is_line_of_draw(line: dict[str, Any], chain_id: int) -> bool:
     """Whether a line says all of a draw, and names the file that such a draw has."""
-    step = line.get("step")
-    return line.keys() >= FIELDS and type(step) is int and line["draw"] == draw_name(chain_id, step)
+    return (
+        line.keys() >= FIELDS
+        and all(_is_count(line[name]) for name in ("step", "cycle", "bytes"))
+        and line["draw"] == draw_name(chain_id, line["step"])
+        and line["stage"] in STAGES
+        and _is_score(line["log_likelihood"])
+        and isinstance(line["checksum"], str)
+        and isinstance(line["base"], (str, type(None)))
+    )
+
+
+def is_line_of_likelihood(line: dict[str, Any]) -> bool:
+    """Whether a line says which draw has which log-likelihood."""
+    return _is_count(line["likelihood_of"]) and _is_score(line.get("log_likelihood", ""))
+
+
+def is_header(line: dict[str, Any]) -> bool:
+    """Whether a line says what makes a chain, and with which versions."""
+    return isinstance(line.get("provenance"), dict) and isinstance(line.get("versions"), dict)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
 def problems_of_files(records: Iterable[dict[str, Any]], sizes: dict[str, int]) -> list[str]:
@@ -141,6 +169,12 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that write draws."""
     packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy", "safetensors")}
     return {"python": platform.python_version(), **packages}
+
+
+def checked_chain_ids(chain_ids: Iterable[int]) -> list[int]:
+    """Numbers of chains, or a `ValueError`."""
+    listed = check_items("chain_ids", chain_ids, "numbers of chains")
+    return [check_count("each of chain_ids", chain_id, at_least=0) for chain_id in listed]
 
 
 def checked_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:
