@@ -45,6 +45,14 @@ def check_number(
     return number
 
 
+def check_real(name: str, value: Any) -> float:
+    """Return `value` as a float, which may be infinite or nan, or raise a `ValueError`."""
+    number = _as_float(value)
+    if number is None:
+        raise ValueError(f"{name} must be a number, got {shown(value)}")
+    return number
+
+
 def check_count(name: str, value: Any, *, at_least: int, below: int | None = None) -> int:
     """Return `value` as an int inside the bounds, or raise a `ValueError`."""
     try:

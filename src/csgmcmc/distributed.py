@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.utils.data import Dataset, DistributedSampler
 
 from csgmcmc.arguments import check_count, check_kind
+from csgmcmc.errors import StoreError
 from csgmcmc.shards import is_sharded
 from csgmcmc.stacked import Stack
 
@@ -76,7 +77,7 @@ class ProcessLayout:
         gathered = self.gather(steps)
         shared = set.intersection(*gathered)
         if not shared and any(gathered):
-            raise RuntimeError(
+            raise StoreError(
                 f"chain {self.chain_id} has no checkpoint that all its replicas share, only "
                 f"{gathered}: all processes must see the same folder"
             )

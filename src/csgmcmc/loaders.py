@@ -87,7 +87,10 @@ def to_device(batch: Any, device: torch.device) -> Any:
     """A batch with all its tensors on `device`."""
     # Nearly all batches are tensors in a tuple or list, for which pytree takes ten times as long.
     if isinstance(batch, Tensor):
-        return batch.to(device)
+        try:
+            return batch.to(device)
+        except NotImplementedError as error:
+            raise ValueError(f"a batch of data cannot be moved to {device}: {error}") from error
     if type(batch) in (tuple, list):
         return type(batch)(to_device(part, device) for part in batch)
     return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)

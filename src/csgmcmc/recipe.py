@@ -27,8 +27,9 @@ from csgmcmc.arguments import (
 from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
 from csgmcmc.checks.num_data import default_num_data
-from csgmcmc.distributed import ProcessLayout
+from csgmcmc.distributed import as_layout
 from csgmcmc.draws import Draws
+from csgmcmc.files import check_path, readable_io_errors, reason_of
 from csgmcmc.loaders import batches_of
 from csgmcmc.range_test import range_test
 from csgmcmc.samplers import Sampler
@@ -179,8 +180,11 @@ class Recipe:
             accumulate: batches per step.
             chain_options: further arguments of `Chain`, e.g. `clip=1.0`.
         """
+        check_kind("model", model, nn.Module, "a torch.nn.Module")
         check_count("accumulate", accumulate, at_least=1)
-        layout = chain_options.get("layout") or ProcessLayout()
+        layout = as_layout(chain_options.get("layout"))
+        if unknown := sorted(chain_options.keys() - signature(Chain).parameters.keys()):
+            raise ValueError(f"{', '.join(unknown)} is no argument of Chain")
         num_data = default_num_data(data) if num_data is None else num_data
         recipe = self.with_lr(model, loss, data, num_data, accumulate=accumulate, **chain_options)
         sampler = recipe.make_sampler(
@@ -221,11 +225,16 @@ class Recipe:
 
     def save(self, path: str | Path) -> None:
         """Write all values as JSON."""
-        Path(path).write_text(self.to_json() + "\n")
+        file, text = check_path("path", path), self.to_json() + "\n"
+        with readable_io_errors(file, "writing the recipe", writing=False):
+            file.write_text(text)
 
     @classmethod
     def load(cls, path: str | Path, defaults: "Recipe | None" = None) -> "Recipe":
         """Read a file of `save`; values that are not in it are taken from `defaults`."""
+        check_path("path", path)
+        if defaults is not None:
+            check_kind("defaults", defaults, Recipe, "a Recipe")
         found = read_values(path)
         known = [each.name for each in fields(cls)]
         unknown = sorted(set(found) - set(known))
@@ -241,6 +250,8 @@ class Recipe:
 
     def replace(self, **values: Any) -> "Recipe":
         """The same recipe with other values; another sampler starts without sampler_options."""
+        if unknown := sorted(values.keys() - {each.name for each in fields(self)}):
+            raise ValueError(f"{', '.join(unknown)} is no value of a recipe")
         if values.get("sampler", self.sampler) != self.sampler:
             values = {"sampler_options": {}, **values}
         return replace(self, **values)
@@ -250,7 +261,9 @@ def read_values(path: str | Path) -> dict[str, Any]:
     """The names and values of a recipe in a JSON file."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
+    except OSError as error:
+        raise ValueError(f"recipe {path} cannot be read: {reason_of(error)}") from error
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path} holds no recipe: it must be one JSON object")

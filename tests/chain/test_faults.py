@@ -3,6 +3,7 @@
 import errno
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,110 @@ def test_a_run_goes_on_from_the_checkpoint_before(tmp_path):
     with pytest.warns(StoreWarning, match=r"0000\.pt is damaged: .*; the other one is used"):
         make_chain(tmp_path / "cut", steps=48).run(resume=True)
     assert_same_runs(tmp_path / "whole", tmp_path / "cut")
+
+
+def without(*names: str) -> Callable[[Any], Any]:
+    """Takes a value out of a checkpoint; `names` lead to it."""
+
+    def change(state: Any) -> Any:
+        inner = state
+        for name in names[:-1]:
+            inner = inner[name]
+        del inner[names[-1]]
+        return state
+
+    return change
+
+
+def with_value(value: Any, *names: str) -> Callable[[Any], Any]:
+    """Puts another value into a checkpoint."""
+
+    def change(state: Any) -> Any:
+        inner = state
+        for name in names[:-1]:
+            inner = inner[name]
+        inner[names[-1]] = value
+        return state
+
+    return change
+
+
+WRONG_CONTENTS: dict[str, Callable[[Any], Any]] = {
+    "a list": lambda state: [state],
+    "a tensor": lambda _: torch.ones(3),
+    "no step": without("taken"),
+    "a negative step": with_value(-3, "taken"),
+    "a step after the end": with_value(10**6, "taken"),
+    "an older format": without("format"),
+    "no settings": without("settings"),
+    "settings of another kind": with_value("x", "settings"),
+    "other settings": with_value("Other", "settings", "sampler"),
+    "no model": without("model"),
+    "a model of another kind": with_value([1], "model"),
+    "no weight": without("model", "weight"),
+    "a weight that would be broadcast": with_value(torch.ones(1), "model", "weight"),
+    "a weight of text": with_value("x", "model", "weight"),
+    "no sampler": without("sampler"),
+    "a sampler of another kind": with_value(5, "sampler"),
+    "no groups": without("sampler", "param_groups"),
+    "too few groups": with_value([], "sampler", "param_groups"),
+    "no noise": without("sampler", "noise"),
+    "noise without a step": with_value({"seed": 3}, "sampler", "noise"),
+    "noise of another kind": with_value({"seed": 3, "chain": 0, "step": "x"}, "sampler", "noise"),
+    "a velocity of another shape": with_value({0: {"velocity": torch.ones(7)}}, "sampler", "state"),
+    "no sources": without("sources"),
+    "sources of another kind": with_value({}, "sources"),
+    "no random state": with_value({}, "sources", "random"),
+    "a random state of another size": with_value(
+        torch.zeros(3, dtype=torch.uint8), "sources", "random", "torch"
+    ),
+    "another loader": with_value({"loader": "Other"}, "sources", "data"),
+}
+
+
+@pytest.mark.parametrize("change", WRONG_CONTENTS.values(), ids=WRONG_CONTENTS)
+def test_a_whole_checkpoint_with_wrong_content_is_named_and_the_one_before_is_used(
+    tmp_path, change, uninterrupted
+):
+    with pytest.raises(Stopped):
+        small_chain(tmp_path, callbacks=stop_at(12)).run()
+    newest = tmp_path / "checkpoints" / "0000.pt"
+    torch.save(change(torch.load(newest, weights_only=True)), newest)
+    chain = small_chain(tmp_path)
+    with pytest.warns(StoreWarning, match=r"0000\.pt.*; the other one is used") as said:
+        draws = chain.run(resume=True)
+    assert len(said) == 1
+    assert "\n" not in str(said[0].message)
+    for draw, expected in zip(draws, uninterrupted, strict=True):
+        assert torch.equal(draw.tensors()["weight"], expected.tensors()["weight"])
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    return small_chain(tmp_path_factory.mktemp("whole")).run()
+
+
+def test_wrong_content_without_another_checkpoint_is_an_error_in_one_sentence(tmp_path):
+    with pytest.raises(Stopped):
+        small_chain(tmp_path, callbacks=stop_at(12)).run()
+    newest = tmp_path / "checkpoints" / "0000.pt"
+    newest.with_name("0000.previous.pt").unlink()
+    torch.save(without("sources")(torch.load(newest, weights_only=True)), newest)
+    words = r"0000\.pt is damaged: state is not what .* has returned: it has no .sources."
+    with pytest.raises(StoreError, match=words):
+        small_chain(tmp_path).run(resume=True)
+
+
+def test_a_checkpoint_with_wrong_content_never_takes_the_place_of_a_good_one(tmp_path):
+    with pytest.raises(Stopped):
+        small_chain(tmp_path, callbacks=stop_at(12)).run()
+    newest = tmp_path / "checkpoints" / "0000.pt"
+    torch.save(without("sources")(torch.load(newest, weights_only=True)), newest)
+    with pytest.warns(StoreWarning), pytest.raises(Stopped):
+        small_chain(tmp_path, callbacks=stop_at(7)).run(resume=True)
+    previous = torch.load(newest.with_name("0000.previous.pt"), weights_only=True)
+    assert previous["taken"] == 5
+    assert "sources" in previous
 
 
 # Seeds

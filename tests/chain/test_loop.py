@@ -193,6 +193,11 @@ def test_weights_that_are_not_finite_are_never_kept(tmp_path):
     assert len(DrawStore(tmp_path)) == 0
 
 
+def with_loss(loss) -> None:
+    """Run a chain with a loss."""
+    linear_chain(DataLoader(plain_data(), batch_size=8), Constant(3), loss).run()
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -207,6 +212,12 @@ def test_weights_that_are_not_finite_are_never_kept(tmp_path):
             ).run(),
             r"loss must be one number.*\(8,\)",
         ),
+        (lambda: with_loss(lambda outputs, _: outputs.mean().item()), "got a float: return what"),
+        (lambda: with_loss(lambda outputs, _: outputs.detach().mean()), "loss must have gradients"),
+        (lambda: with_loss(lambda *_: torch.tensor(3)), "loss must have gradients"),
+        (lambda: with_loss(lambda *_: None), "got a NoneType: return what"),
+        (lambda: with_loss(lambda outputs, _: outputs.mean() * 1j), r"shape \(\) .*complex64"),
+        (lambda: with_loss(lambda *_: torch.ones((), requires_grad=True)), "no parameter of the"),
         (lambda: linear_chain(None, Constant(3)), "loss and data go together"),
         (lambda: linear_chain([1], Constant(3), accumulate=0), "accumulate must be at least 1"),
         (lambda: linear_chain([1], Constant(3), clip=0), "clip must be above 0, got 0"),

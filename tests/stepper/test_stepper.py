@@ -307,6 +307,11 @@ def test_weights_that_are_not_finite_are_found_between_draws():
     assert not len(stepper.draws)
 
 
+def give_gradients(stepper: Stepper) -> None:
+    for param in stepper.trained:
+        param.grad = torch.zeros_like(param)
+
+
 class Normalised(nn.Sequential):
     """Batch normalisation whose running statistics do not matter in training, and a mask."""
 
@@ -333,6 +338,7 @@ def test_a_buffer_that_is_not_finite_is_not_kept(value):
 def test_a_mask_that_becomes_nan_is_not_kept():
     model = Normalised()
     stepper = Stepper(model, SGHMC(model.parameters(), lr=0.1, num_data=3), EVERY_STEP)
+    give_gradients(stepper)
     model.mask.fill_(math.nan)  # pyright: ignore[reportCallIssue]
     with pytest.raises(DivergedError, match="the buffer mask is not finite at step 0"):
         stepper.step(torch.tensor(0.1))
@@ -341,6 +347,7 @@ def test_a_mask_that_becomes_nan_is_not_kept():
 def test_the_chains_of_a_stack_whose_buffers_diverged_are_named():
     model = stack(lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), chains=3)
     stepper = Stepper(model, SGHMC(model.parameters(), lr=0.1, num_data=30), EVERY_STEP)
+    give_gradients(stepper)
     model.inner[1].running_mean[2] = math.nan  # pyright: ignore[reportIndexIssue]
     with pytest.raises(DivergedError, match="running_mean") as caught:
         stepper.step(torch.tensor([0.1, 0.1, 0.1]))
@@ -499,3 +506,26 @@ def test_another_weight_decay_of_any_optimizer_is_noticed():
     stepper(0.1).load_state_dict(state)
     with pytest.raises(SettingsMismatchError, match=r"initial_weight_decay was 0\.1 .* is 0\.2"):
         stepper(0.2).load_state_dict(state)
+
+
+@pytest.mark.parametrize("state", [None, 5, [], {}, {"settings": 3}, {"taken": 1}])
+def test_a_state_of_another_kind_is_refused_in_a_sentence(state):
+    for load in (make_stepper().load_state_dict, make_stepper().load_position):
+        with pytest.raises(ValueError, match=r"state|settings") as raised:
+            load(state)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("loss", ["x", None, [], {}, 1j, b"1", object()])
+def test_a_loss_that_is_no_number_is_named(loss):
+    stepper = make_stepper()
+    with pytest.raises(ValueError, match="loss must be a number, or a tensor of them, got"):
+        stepper.check_loss(loss, stepper.schedule(0))
+
+
+def test_a_step_without_gradients_is_refused_and_is_no_step():
+    stepper = make_stepper()
+    with pytest.raises(ValueError, match=r"no parameter .* has a gradient: call backward\(\)"):
+        stepper.step()
+    assert stepper.taken == 0
+    stepper.model.zero_grad()

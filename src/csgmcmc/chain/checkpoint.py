@@ -2,14 +2,16 @@
 
 import warnings
 import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws.lock import Lock
-from csgmcmc.errors import StoreError, StoreWarning
+from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning
 from csgmcmc.files import (
     EXHAUSTED,
     create_anew,
@@ -33,7 +35,7 @@ class Checkpoints:
     def __init__(self, folder: Path, name: str) -> None:
         self.newest = folder / f"{name}.pt"
         self.previous = folder / f"{name}.previous.pt"
-        self._newest_step = -1
+        self._steps: dict[Path, int] = {}  # that the chain had taken, at those that can be used
         self._newest_is_usable = True
         self._was_read_back = False
         self._lock: Lock | None = None
@@ -64,26 +66,66 @@ class Checkpoints:
                 # A resumed run that saves a step again must not discard the older checkpoint: that
                 # may be the last one that all replicas of a chain have. And where the newest is
                 # damaged, the older one is the only good one.
-                is_later = state["taken"] > self._newest_step
+                is_later = state["taken"] > self.newest_step
                 if is_later and self._newest_is_usable and self.newest.exists():
                     self.newest.replace(self.previous)
                 temporary.replace(self.newest)
                 flush(folder)
-                self._newest_step, self._newest_is_usable = state["taken"], True
+                self._steps, self._newest_is_usable = {self.newest: state["taken"]}, True
             finally:
                 temporary.unlink(missing_ok=True)
 
-    def load_all(self) -> list[dict[str, Any]]:
-        """The checkpoints that can be used, newest first; others are named in a warning.
+    def load(self, load: Callable[[dict[str, Any]], None], layout: ProcessLayout) -> None:
+        """Give `load` the newest checkpoint that all replicas have, if there is one.
 
-        If there are some and none can be used, it is a `StoreError`.
+        If it refuses that, it is given the one before: a checkpoint that can be read may still hold
+        something else than it should. If it refuses both, the first error is raised.
         """
-        states: list[dict[str, Any]] = []
+        states = {state["taken"]: state for state in self.load_all()}
+        refusals: list[StoreError | SettingsMismatchError] = []
+        while (step := layout.agreed(set(states))) is not None:
+            refusal = self._try(load, states.pop(step))
+            elsewhere = [words for words in layout.gather(refusal and str(refusal)) if words]
+            if not elsewhere:
+                for each in refusals:
+                    warnings.warn(f"{each}; the other one is used", StoreWarning, stacklevel=4)
+                return
+            refusals.append(refusal or StoreError(elsewhere[0]))
+            self._forget(step)
+        if refusals:
+            others = [each for each in refusals if isinstance(each, SettingsMismatchError)]
+            raise (others or refusals)[0]
+
+    def _try(
+        self, load: Callable[[dict[str, Any]], None], state: dict[str, Any]
+    ) -> StoreError | SettingsMismatchError | None:
+        """Why `load` refuses a state, or None."""
+        path = next(path for path, step in self._steps.items() if step == state["taken"])
+        try:
+            load(state)
+        except SettingsMismatchError as error:
+            return SettingsMismatchError(f"{path}: {error}")
+        except ValueError as error:
+            return StoreError(f"{path} is damaged: {error}")
+        return None
+
+    def _forget(self, step: int) -> None:
+        """Use a checkpoint no more, and keep none in its place."""
+        for path in [path for path, found in self._steps.items() if found == step]:
+            del self._steps[path]
+            self._newest_is_usable &= path != self.newest
+
+    def load_all(self) -> list[dict[str, Any]]:
+        """The checkpoints that can be read, newest first; others are named in a warning.
+
+        If there are some and none can be read, it is a `StoreError`.
+        """
+        states: dict[Path, dict[str, Any]] = {}
         refusals: dict[Path, str] = {}
         for path in (self.newest, self.previous):
             try:
                 if path.exists():
-                    states.append(_read(path))
+                    states[path] = _read(path)
             except StoreError as error:
                 refusals[path] = str(error)
         if refusals and not states:
@@ -91,13 +133,18 @@ class Checkpoints:
         for refusal in refusals.values():
             warnings.warn(f"{refusal}; the other one is used", StoreWarning, stacklevel=2)
         self._newest_is_usable = self.newest not in refusals
-        self._newest_step = max((state["taken"] for state in states), default=-1)
-        return states
+        self._steps = {path: state["taken"] for path, state in states.items()}
+        return list(states.values())
 
     @property
     def newest_step(self) -> int:
         """Steps that the chain had taken at the newest; -1 without any."""
-        return self._newest_step
+        return max(self._steps.values(), default=-1)
+
+    @property
+    def newest_usable(self) -> Path | None:
+        """The newest that can be used; None without any."""
+        return max(self._steps, key=self._steps.__getitem__, default=None)
 
     def exist(self) -> bool:
         return self.newest.exists() or self.previous.exists()
@@ -131,7 +178,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path} was made by csgmcmc {made}, and this version cannot resume it: finish the run "
             "with that version, or begin another chain; its draws can be read"
         )
-    if not isinstance(state, dict) or type(state.get("taken")) is not int:
+    if not isinstance(state, dict) or type(state.get("taken")) is not int or state["taken"] < 0:
         raise StoreError(f"{path} is damaged: it does not say its step")
     return state
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_flag, check_function, check_number
 from csgmcmc.batches import Loss, batch_loss, is_pair
-from csgmcmc.chain.backward import backward
+from csgmcmc.chain.backward import backward, describe_no_loss, is_loss
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.chain.clipping import clip_gradients
 from csgmcmc.chain.events import Callback, StepInfo, as_callbacks
@@ -30,6 +30,7 @@ from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule
 from csgmcmc.stacked import Stack
 from csgmcmc.stepper import LoopWords, Stepper
+from csgmcmc.stepper.loading import refuse_other_states
 from csgmcmc.stepper.words import describe_position
 
 WORDS = LoopWords(
@@ -189,6 +190,7 @@ class Chain:
         With `resume` it continues from the last checkpoint, or begins where there is none; without
         it, a chain that has begun already is an error.
         """
+        resume = check_flag("resume", resume)
         if self._watches:
             self._watch = Watch(self.stepper, clip=self.clip, warns=self.layout.writes)
             self._warn_of_no_draws()
@@ -286,17 +288,8 @@ class Chain:
                 self._check_num_data(batch)
             with self._unshared() if index + 1 < self.accumulate else nullcontext():
                 losses = self._evaluate(batch)
-                if not isinstance(losses, Tensor) or losses.shape != self._loss_shape:
-                    found = getattr(losses, "shape", None)
-                    what = (
-                        type(losses).__name__
-                        if found is None
-                        else f"tensor of shape {tuple(found)}"
-                    )
-                    raise ValueError(
-                        "loss must be one number for each chain, the mean over the batch; got a "
-                        f"{what}"
-                    )
+                if not is_loss(losses, self._loss_shape):
+                    raise ValueError(describe_no_loss(losses, self._loss_shape))
                 if self.accumulate > 1:
                     losses = losses / self.accumulate
                 backward(losses.sum() if losses.ndim else losses)
@@ -369,14 +362,16 @@ class Chain:
             raise ValueError(
                 "resume needs checkpoints: keep the draws in a DrawStore, or give checkpoint_dir="
             )
-        states = {state["taken"]: state for state in self._checkpoints.load_all()}
-        step = self.layout.agreed(set(states))
-        if step is None:
-            return
-        self.stepper.load_state_dict(states[step])
-        self.stepper.last_checkpoint = self._checkpoints.newest
-        if self._watch is not None and states[step].get("watch") is not None:
-            self._watch.load_state_dict(states[step]["watch"])
+        self._checkpoints.load(self._load, self.layout)
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.stepper.load_state_dict(state)
+        self.stepper.last_checkpoint = (
+            None if self._checkpoints is None else self._checkpoints.newest
+        )
+        if self._watch is not None and state.get("watch") is not None:
+            with refuse_other_states():
+                self._watch.load_state_dict(state["watch"])
 
     def _save(self) -> None:
         """Save what this process holds: each replica has checkpoints of its own."""

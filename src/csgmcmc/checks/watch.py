@@ -6,6 +6,7 @@ gradients of three consecutive steps: the variance of g1 - 2 g2 + g3 is 6 times 
 gradient, and a drift of the weights cancels in it.
 """
 
+import math
 import statistics
 import warnings
 from collections import deque
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_kind
+from csgmcmc.arguments import check_kind, check_number
 from csgmcmc.checks import noise
 from csgmcmc.checks.run import StepperLike, level_of_caller
 from csgmcmc.checks.verdict import words_of
@@ -80,7 +81,10 @@ class Watch:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue the run that `state` was taken from."""
-        self._loss.start = state["start_loss"]
+        start = state["start_loss"]
+        if start is not None:
+            start = check_number("start_loss", start, largest=math.inf)
+        self._loss.start = start
 
 
 class _LossWatch:

@@ -9,7 +9,14 @@ from typing import Any, get_args, overload
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count, check_kind, counted, shown
+from csgmcmc.arguments import (
+    check_choice,
+    check_count,
+    check_kind,
+    check_real,
+    counted,
+    shown,
+)
 from csgmcmc.draws.ordered import ByChainAndStep, Key
 from csgmcmc.draws.sharded import part_of
 from csgmcmc.files import readable_size
@@ -67,9 +74,14 @@ class Draw:
         Into a model that is sharded over processes, however the draw was stored: each process,
         which must call this, reads its own part.
         """
+        check_kind("model", model, nn.Module, "a torch.nn.Module")
         state = model.state_dict()
         if mesh_of(state.values()) is None:
-            model.load_state_dict(self.tensors())
+            try:
+                model.load_state_dict(self.tensors())
+            except RuntimeError as error:  # of many lines
+                words = " ".join(str(error).split())
+                raise ValueError(f"model is not that of the draw: {words}") from error
             return
         found = self._load()
         if unexpected := found.keys() - state.keys():
@@ -117,7 +129,8 @@ class Draws(ABC, Sequence[Draw]):
         check_choice("stage", stage, get_args(Stage))
         chain_id = check_count("chain_id", chain_id, at_least=0)
         tensors = partial(dict, tensors_of(model))
-        log_likelihood = None if log_likelihood is None else float(log_likelihood)
+        if log_likelihood is not None:
+            log_likelihood = check_real("log_likelihood", log_likelihood)
         self._append(Draw(chain_id, step, cycle, stage, log_likelihood, tensors))
 
     @abstractmethod
@@ -126,10 +139,11 @@ class Draws(ABC, Sequence[Draw]):
 
     def set_log_likelihood(self, draw: Draw, value: float) -> None:
         """Set the log-likelihood of the whole data set under `draw`, replacing an earlier value."""
+        check_kind("draw", draw, Draw, "a draw")
         key = (draw.chain_id, draw.step)
         if key not in self._kept:
             raise ValueError(f"there is no draw of chain {draw.chain_id} at step {draw.step} here")
-        self._set_log_likelihood(key, float(value))
+        self._set_log_likelihood(key, check_real("value", value))
 
     @abstractmethod
     def _set_log_likelihood(self, key: Key, value: float) -> None: ...
@@ -144,7 +158,8 @@ class Draws(ABC, Sequence[Draw]):
 
     def of_chain(self, chain_id: int) -> list[Draw]:
         """The draws of one chain, by step."""
-        return [self._draw(key) for key in self._kept.keys_of(chain_id)]
+        number = check_count("chain_id", chain_id, at_least=0)
+        return [self._draw(key) for key in self._kept.keys_of(number)]
 
     @property
     def chain_ids(self) -> list[int]:

@@ -7,15 +7,16 @@ import re
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
-from csgmcmc.arguments import check_kind, plain_value
+from csgmcmc.arguments import check_count, check_items, check_kind, plain_value, shown
 from csgmcmc.draws.lock import is_locked
 from csgmcmc.draws.sharded import index_name, shard_name
 from csgmcmc.errors import StoreError
 from csgmcmc.files import atomic_write, parts_of
+from csgmcmc.schedules import Stage
 
 FORMAT = 2
 """The newest format of a store that can be read."""
@@ -25,6 +26,8 @@ SHARDED_FORMAT = 2
 
 UNNAMED_PART = re.compile(r"\.tmp\w{6}")
 """Name of a file that safetensors writes before it renames it."""
+
+STAGES = get_args(Stage)
 
 FIELDS = {"draw", "chain", "step", "cycle", "stage", "log_likelihood", "base", "bytes", "checksum"}
 """What a line of a manifest says of a draw."""
@@ -60,8 +63,8 @@ def read_header(folder: Path) -> tuple[int, str | None]:
         raise StoreError(f"{file} is damaged: it does not say the format and dtype of the store")
     if number > FORMAT:
         raise StoreError(
-            f"{file} says format {number}, newer than this version of csgmcmc reads ({FORMAT}): "
-            "upgrade csgmcmc, or, if no newer version wrote it, it is damaged"
+            f"{file} says format {shown(number)}, newer than this version of csgmcmc reads "
+            f"({FORMAT}): upgrade csgmcmc, or, if no newer version wrote it, it is damaged"
         )
     return number, dtype
 
@@ -111,16 +114,26 @@ def chain_of(name: str) -> int | None:
 
 def is_line_of_draw(line: dict[str, Any], chain_id: int) -> bool:
     """Whether a line says all of a draw, and names the files that such a draw has."""
-    step = line.get("step")
-    if not line.keys() >= FIELDS or type(step) is not int:
-        return False
+    return (
+        line.keys() >= FIELDS
+        and all(_is_count(line[name]) for name in ("step", "cycle", "bytes"))
+        and _names_its_files(line, chain_id)
+        and line["stage"] in STAGES
+        and _is_score(line["log_likelihood"])
+        and isinstance(line["checksum"], str)
+        and isinstance(line["base"], (str, type(None)))
+    )
+
+
+def _names_its_files(line: dict[str, Any], chain_id: int) -> bool:
     if "shards" not in line:
-        return line["draw"] == draw_name(chain_id, step)
-    if type(line["shards"]) is not dict:
+        return line["draw"] == draw_name(chain_id, line["step"])
+    shards = line["shards"]
+    if type(shards) is not dict or not all(map(_is_count, shards.values())):
         return False
-    name, count = draw_stem(chain_id, step), len(line["shards"])
+    name, count = draw_stem(chain_id, line["step"]), len(shards)
     names = {shard_name(name, number, count) for number in range(1, count + 1)}
-    return line["draw"] == index_name(name) and line["shards"].keys() == names
+    return line["draw"] == index_name(name) and shards.keys() == names
 
 
 def files_of(record: dict[str, Any]) -> dict[str, int]:
@@ -131,6 +144,24 @@ def files_of(record: dict[str, Any]) -> dict[str, int]:
 def are_whole(record: dict[str, Any], size_of: Callable[[str], int | None]) -> bool:
     """Whether all files of a draw are there, with their sizes."""
     return all(size_of(name) == size for name, size in files_of(record).items())
+
+
+def is_line_of_likelihood(line: dict[str, Any]) -> bool:
+    """Whether a line says which draw has which log-likelihood."""
+    return _is_count(line["likelihood_of"]) and _is_score(line.get("log_likelihood", ""))
+
+
+def is_header(line: dict[str, Any]) -> bool:
+    """Whether a line says what makes a chain, and with which versions."""
+    return isinstance(line.get("provenance"), dict) and isinstance(line.get("versions"), dict)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_score(value: Any) -> bool:
+    return value is None or type(value) is float or (type(value) is int and abs(value) < 2**63)
 
 
 def problems_of_files(records: Iterable[dict[str, Any]], sizes: dict[str, int]) -> list[str]:
@@ -186,6 +217,12 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that write draws."""
     packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy", "safetensors")}
     return {"python": platform.python_version(), **packages}
+
+
+def checked_chain_ids(chain_ids: Iterable[int]) -> list[int]:
+    """Numbers of chains, or a `ValueError`."""
+    listed = check_items("chain_ids", chain_ids, "numbers of chains")
+    return [check_count("each of chain_ids", chain_id, at_least=0) for chain_id in listed]
 
 
 def checked_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:

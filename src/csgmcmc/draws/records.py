@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from csgmcmc.arguments import shown
 from csgmcmc.draws import folder as contents
 from csgmcmc.draws.lock import is_locked
 from csgmcmc.draws.manifest import Lines, Manifest
@@ -100,23 +101,22 @@ class Records:
             self.headers.pop(chain_id, None)
             self.foreign.pop(chain_id, None)
         name = f"chains/{contents.manifest_name(chain_id)}"
-        if others := {line.get("chain", chain_id) for line in lines.records} - {chain_id}:
+        chains = [line.get("chain", chain_id) for line in lines.records]
+        if others := [one for one in chains if one != chain_id]:
             self.kept.forget_chain(chain_id)
-            self.foreign[chain_id] = f"{name}: holds lines of chain {min(others)}, ignored"
+            self.foreign[chain_id] = f"{name}: holds lines of chain {shown(others[0])}, ignored"
         if chain_id in self.foreign:  # its log-likelihoods would be those of other draws
             return []
         records: list[dict[str, Any]] = []
         for line in lines.records:
-            if "draw" in line:
-                if not contents.is_line_of_draw(line, chain_id):
-                    raise StoreError(
-                        f"{self._folder}/{name}: has a line that no version has written"
-                    )
+            if "draw" in line and contents.is_line_of_draw(line, chain_id):
                 records.append(line)
-            elif "likelihood_of" in line:
+            elif "likelihood_of" in line and contents.is_line_of_likelihood(line):
                 self.log_likelihoods[chain_id, line["likelihood_of"]] = line["log_likelihood"]
-            else:
+            elif contents.is_header(line):
                 self.headers[chain_id] = line
+            else:
+                raise StoreError(f"{self._folder}/{name}: has a line that no version has written")
         return records
 
 

@@ -52,12 +52,19 @@ class SharedTensors:
             self._tensors, self.checksum = found, found.checksum
         return self._tensors
 
-    def check(self) -> None:
-        """Read all again; `StoreError` if it is damaged."""
-        found = self.tensors(again=True)
-        if isinstance(found, ShardedTensors):
-            self._files.forget()
-            found.check()
+    def damage(self, wanted: set[str]) -> str | None:
+        """Read all again: what is wrong with it, if draws need one of such checksums."""
+        if not wanted:
+            return None
+        try:
+            found = self.tensors(again=True)
+            if isinstance(found, ShardedTensors):
+                self._files.forget()
+                found.check()
+        except StoreError as error:
+            return str(error)
+        damaged = wanted != {self.checksum}
+        return f"{self.path}: checksum does not match, damaged" if damaged else None
 
     def split(
         self, tensors: dict[str, Tensor], only: Only, is_needed: Callable[[], bool]

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_items, check_kind
+from csgmcmc.arguments import check_count, check_items, check_kind
 from csgmcmc.devices import check_dtype
 from csgmcmc.draws import folder as contents
 from csgmcmc.draws.base import Draw, Draws
@@ -162,13 +162,7 @@ class DrawStore(Draws):
         """Read every draw, and return one sentence for each that is damaged."""
         damages = [self._damage(record) for record in self._kept.values()]
         bases = {record["base"] for record in self._kept.values()} - {None}
-        if bases:
-            try:
-                self._base.check()
-                if bases != {self._base.checksum}:
-                    damages.append(f"{self._base.path}: checksum does not match, damaged")
-            except StoreError as error:
-                damages.append(str(error))
+        damages.append(self._base.damage(bases))
         return [damage for damage in damages if damage is not None]
 
     def headers(self) -> dict[int, dict[str, Any]]:
@@ -186,7 +180,9 @@ class DrawStore(Draws):
 
     def is_being_written(self, chain_id: int) -> bool:
         """Whether some process writes a chain now."""
-        return is_locked(contents.lock_file(self.path, chain_id))
+        return is_locked(
+            contents.lock_file(self.path, check_count("chain_id", chain_id, at_least=0))
+        )
 
     def lock_chain(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Become the only writer of a chain, until `close`; `append` does so by itself.
@@ -194,6 +190,7 @@ class DrawStore(Draws):
         Raises `LockedError` if another process, or another store object, holds the lock.
         `provenance` is recorded for this chain, besides that of the store, unless it has draws.
         """
+        chain_id = check_count("chain_id", chain_id, at_least=0)
         with self._mutex, readable_io_errors(self.path, f"locking chain {chain_id}"):
             if not self._holds(chain_id):
                 self._lock(chain_id)
@@ -241,6 +238,7 @@ class DrawStore(Draws):
         Those are written at once, and flushed to the disk together at the end of the block: a crash
         of the machine may lose those of the block, which can be computed again, but no draw.
         """
+        chain_ids = contents.checked_chain_ids(chain_ids)
         with self._mutex:
             to_lock = [chain_id for chain_id in chain_ids if not self._holds(chain_id)]
             to_flush = set(chain_ids) - self._flushed_later  # others are flushed by an outer block
@@ -262,7 +260,9 @@ class DrawStore(Draws):
     def close(self, chain_ids: Collection[int] | None = None) -> None:
         """Release the locks of some chains, by default of all; the next append takes them again."""
         with self._mutex:
-            chosen = self._locks if chain_ids is None else self._locks.keys() & chain_ids
+            chosen: Collection[int] = self._locks
+            if chain_ids is not None:
+                chosen = self._locks.keys() & set(contents.checked_chain_ids(chain_ids))
             for chain_id in list(chosen):
                 self._locks.pop(chain_id).release()
 

@@ -81,4 +81,6 @@ def tensors_of_tree(tree: Any) -> list[Tensor]:
 
 def bytes_of(tree: Any) -> int:
     """Bytes of all tensors inside."""
-    return tree.nbytes if isinstance(tree, Tensor) else sum(map(bytes_of, tensors_of_tree(tree)))
+    if isinstance(tree, Tensor):
+        return tree.numel() * tree.element_size()  # a sparse one has no `nbytes`
+    return sum(map(bytes_of, tensors_of_tree(tree)))

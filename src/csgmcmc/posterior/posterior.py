@@ -24,7 +24,9 @@ from csgmcmc.arguments import (
 )
 from csgmcmc.batches import Loss
 from csgmcmc.devices import check_autocast, check_device
+from csgmcmc.diagnostics.arrays import check_numbers
 from csgmcmc.draws import Draw, Draws, DrawStore
+from csgmcmc.loaders import check_data
 from csgmcmc.posterior.batches import Split, bar_over, groups, plain_split, targets_of
 from csgmcmc.posterior.likelihoods import Likelihood
 from csgmcmc.posterior.members import Forward, Members, full_precision, plain_forward
@@ -132,7 +134,8 @@ class Posterior:
 
         With `members` it also holds the prediction of each draw.
         """
-        return self._predictions([inputs], members, Bar("", None, shown=False))[0]
+        keep_members = check_flag("members", members)
+        return self._predictions([inputs], keep_members, Bar("", None, shown=False))[0]
 
     def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
         """The averaged prediction for all of a loader, in its order.
@@ -140,6 +143,7 @@ class Posterior:
         Batches are inputs, or pairs of inputs and targets, which the prediction then holds; or
         what `split` makes such pairs of.
         """
+        members = check_flag("members", members)
         with bar_over(loader, len(self.draws), "predicting", shown=self.progress) as bar:
             parts: list[Predictive] = []
             for group in groups(loader, self.split):
@@ -178,7 +182,7 @@ class Posterior:
         draws they are stored in this posterior only.
         """
         known = [draw.log_likelihood for draw in self.draws]
-        if not again and not any(value is None for value in known):
+        if not check_flag("again", again) and not any(value is None for value in known):
             return np.array(known, dtype=float)
         if loader is None:
             raise ValueError(
@@ -240,7 +244,14 @@ class Posterior:
         check_choice("by", by, ("cycle", "draw"))
         if by == "draw" and (method != "stacking" or regions is not None):
             raise ValueError("by='draw' is for stacking without regions")
-        labels = self.cycles if regions is None else np.asarray(regions)
+        labels = self.cycles
+        if regions is not None:
+            labels = check_numbers("regions", regions)
+            if labels.shape != self.weights.shape:
+                raise ValueError(
+                    f"regions must be one number for each of {len(self.draws)} draws, got shape "
+                    f"{labels.shape}"
+                )
         weights: ArrayLike = (labels >= 0).astype(float)
         if method == "harmonic":
             if temperature is None:
@@ -318,6 +329,11 @@ class Posterior:
         from csgmcmc.checks import check_draws  # noqa: PLC0415  (slow to import)
         from csgmcmc.posterior.evaluation import evaluate, training_run  # noqa: PLC0415
 
+        show = check_flag("show", show)
+        if loss is not None:
+            check_function("loss", loss)
+        if data is not None:
+            check_data(data)
         run = training_run(self, *self._run(stepper, loss, data))
         found = check_draws(evaluate(self, loader), run)
         if show:

@@ -303,5 +303,5 @@ def _checked(name: str, value: Any, shape: Any) -> Any:
         # Whole numbers in a file may be too large for a float.
         return float(min(max(number, -LARGEST), LARGEST)) if isinstance(number, int) else number
     if shape is int:
-        return check_count(name, value, at_least=0)
+        return check_count(name, value, at_least=0, below=2**63)
     return check_kind(name, value, shape, WORDS[shape])

@@ -34,13 +34,13 @@ def _check_scores(name: str, value: Any) -> None:
         return
     for score, number in check_kind(name, value, dict, "scores by name").items():
         check_kind(f"{name}.{score}", number, (int, float), "a number")
+        if isinstance(number, int):  # a float may be infinite, and has a size
+            check_number(f"{name}.{score}", number)
 
 
 FIELDS: Mapping[str, Callable[[str, Any], object]] = {
     "run": _check_text,
-    "chains": partial(check_count, at_least=0),
-    "cycles": partial(check_count, at_least=0),
-    "draws": partial(check_count, at_least=0),
+    **dict.fromkeys(("chains", "cycles", "draws"), partial(check_count, at_least=0, below=2**63)),
     "seconds": partial(check_number, at_least=0),
     "average": _check_scores,
     "draw": _check_scores,

@@ -21,18 +21,25 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from csgmcmc.arguments import check_number, plain_value, shown
-from csgmcmc.samplers.description import describe
-from csgmcmc.samplers.fused import (
-    FusedTerms,
-    fused_update,
-    pays,
-    shapes_agree,
-    why_not_fused,
+from csgmcmc.arguments import (
+    check_function,
+    check_kind,
+    check_number,
+    plain_value,
+    shown,
 )
-from csgmcmc.samplers.inputs import check_real, checked_group, checked_params, plain_options
+from csgmcmc.samplers.description import describe
+from csgmcmc.samplers.fused import FusedTerms, fused_update, pays, shapes_agree, why_not_fused
+from csgmcmc.samplers.inputs import (
+    check_groups,
+    check_real,
+    checked_formula,
+    checked_group,
+    checked_params,
+    plain_options,
+)
 from csgmcmc.samplers.noise import Noise
-from csgmcmc.samplers.prior import Prior, check_prior, prior_gradient
+from csgmcmc.samplers.prior import Prior, check_prior, gradients_with_prior
 from csgmcmc.shards import check_not_flattened, local_shard
 
 SCHEDULED = ("lr", "temperature", "weight_decay")
@@ -145,7 +152,9 @@ class Sampler(torch.optim.Optimizer, ABC):
         variance. Samplers with `exact_stationary_variance` return the variance of the discrete
         update instead, which is infinite where lr is too large to be stable.
         """
-        del lr
+        temperature, num_data, curvature, _ = checked_formula(
+            temperature=temperature, num_data=num_data, curvature=curvature, lr=lr
+        )
         return temperature / (num_data * curvature)
 
     def check_options(self, options: Group) -> None:
@@ -200,7 +209,7 @@ class Sampler(torch.optim.Optimizer, ABC):
     ) -> Any:
         """Take one step. `closure`, where given, re-evaluates the model and returns the loss."""
         with torch.enable_grad():
-            loss = None if closure is None else closure()
+            loss = None if closure is None else check_function("closure", closure)()
         # Users' code, which may raise, runs before any parameter moves: there are no half steps.
         moves, step = list(self._moves()), self.noise.step
         self.noise.step += 1  # now: a step that is interrupted must not repeat its noise
@@ -217,7 +226,7 @@ class Sampler(torch.optim.Optimizer, ABC):
             if ids:
                 params = own if len(ids) == len(own) else [own[i - first] for i in ids]
                 values = list(map(local_shard, params))
-                yield _Move(group, ids, params, values, _gradients(group, params, values))
+                yield _Move(group, ids, params, values, gradients_with_prior(group, params, values))
             first += len(own)
 
     def _apply(self, move: "_Move", step: int) -> None:
@@ -255,6 +264,7 @@ class Sampler(torch.optim.Optimizer, ABC):
 
         It must be of the same chain; to start other chains from it, see `reseed`.
         """
+        check_kind("state_dict", state_dict, Mapping, "a dictionary")
         priors = [group["prior"] for group in self.param_groups]
         noise = Noise()
 
@@ -288,12 +298,7 @@ class Sampler(torch.optim.Optimizer, ABC):
                 f"{self.noise.chain_id}: to start another chain from it, make the sampler with "
                 f"chain_id={noise.chain_id}, load, then call reseed(chain_id={self.noise.chain_id})"
             )
-        options = self.defaults.keys() & self.param_groups[0].keys()
-        for group in state["param_groups"]:
-            if missing := options - group.keys() - {"prior"}:
-                raise ValueError(
-                    f"state_dict is of another kind of sampler: it has no {', '.join(missing)}"
-                )
+        check_groups(self, state)
 
     def reseed(self, seed: int | None = None, chain_id: int | None = None) -> None:
         """Go on with other noise, for chains that begin from one state or for copies of a sampler.
@@ -314,6 +319,8 @@ class Sampler(torch.optim.Optimizer, ABC):
         The stationary variance of a velocity is proportional to lr, so velocities are multiplied by
         the root of the change, and stay as they are in units of their standard deviation.
         """
+        if not any(group is own for own in self.param_groups):
+            raise ValueError(f"group must be one of param_groups, got {shown(group)}")
         lr = check_number("lr", lr, above=0)
         factor = lr / check_number("initial_lr", group["initial_lr"], above=0)
         group["lr"] *= factor
@@ -374,25 +381,3 @@ class _Move(NamedTuple):
     params: list[Tensor]
     values: list[Tensor]
     gradients: list[Tensor]
-
-
-def _gradients(group: Group, params: list[Tensor], values: list[Tensor]) -> list[Tensor]:
-    """Gradients of the loss, and of the prior over N where one is given."""
-    gradients = []
-    for param, value in zip(params, values, strict=True):
-        gradient: Any = param.grad
-        if gradient.layout != torch.strided:
-            raise RuntimeError(
-                f"the gradient of a parameter of shape {tuple(param.shape)} is sparse: samplers "
-                "move every weight at every step and need dense gradients (sparse=False)"
-            )
-        gradients.append(local_shard(gradient))
-        if gradients[-1].shape != value.shape:
-            raise RuntimeError(
-                f"a parameter of shape {tuple(value.shape)} has a gradient of shape "
-                f"{tuple(gradients[-1].shape)}"
-            )
-    if group["prior"] is None:
-        return gradients
-    priors = [prior_gradient(group["prior"], value) for value in values]
-    return list(torch._foreach_add(gradients, priors, alpha=1 / group["num_data"]))

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import LARGEST, check_items, plain_value, shown
+from csgmcmc.arguments import LARGEST, check_items, check_kind, check_number, plain_value, shown
+from csgmcmc.shards import local_shard
 
 EXACT = 2**53  # whole numbers below this are exact as floats
 
@@ -42,6 +43,46 @@ def check_real(params: Iterable[Tensor]) -> None:
             )
         if param.layout != torch.strided:
             raise ValueError(f"params must be dense, got one of layout {param.layout}")
+
+
+def check_groups(sampler: Any, state: Mapping[str, Any]) -> None:
+    """Raise a `ValueError` if the groups and tensors of a state_dict are not of such a sampler."""
+    groups = sampler.param_groups
+    options = sampler.defaults.keys() & groups[0].keys() - {"prior"}
+    words = "lists of groups and a dictionary of tensors, as state_dict() has returned them"
+    saved, tensors = state.get("param_groups"), state.get("state")
+    if not isinstance(saved, list) or not isinstance(tensors, Mapping):
+        raise ValueError(f"state_dict must hold param_groups and state, {words}")
+    for group in saved:
+        check_kind("each of param_groups in state_dict", group, Mapping, "a dictionary")
+        if missing := options - group.keys():
+            raise ValueError(
+                f"state_dict is of another kind of sampler: it has no {', '.join(sorted(missing))}"
+            )
+    for group, own in zip(saved, groups, strict=False):  # torch compares their number
+        sampler.check_options({**group, "prior": own["prior"]})
+    params = [param for group in groups for param in group["params"]]
+    for index, own in tensors.items():
+        if not isinstance(own, Mapping) or index not in range(len(params)):
+            raise ValueError(f"state_dict must hold param_groups and state, {words}")
+        velocity = own.get("velocity")  # a shape of its own is a step that fails, later
+        shapes = (params[index].shape, local_shard(params[index]).shape)
+        if velocity is not None and getattr(velocity, "shape", None) not in shapes:
+            raise ValueError(
+                f"state_dict has a velocity that does not fit a parameter of shape "
+                f"{tuple(params[index].shape)}: {shown(velocity)}"
+            )
+
+
+def checked_formula(**values: float) -> list[float]:
+    """The arguments of a stationary variance as floats, or a `ValueError` that names one."""
+    positive = ("curvature", "lr", "num_data")
+    return [
+        check_number(name, value, above=0)
+        if name in positive
+        else check_number(name, value, at_least=0)
+        for name, value in values.items()
+    ]
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ generators are never used. How the numbers are made is in `csgmcmc.samplers.thre
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import islice
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_count
+from csgmcmc.arguments import check_count, check_kind
 from csgmcmc.samplers.positions import runs_of
 from csgmcmc.samplers.threefry import tensors
 from csgmcmc.shards import local_shard
@@ -85,9 +85,13 @@ class Noise:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from where `state` was taken, with its seed and chain."""
-        if "step" not in state:
+        if "step" not in check_kind("noise", state, Mapping, "a dictionary"):
             raise ValueError("state_dict has noise of an earlier version of csgmcmc, not a step")
-        self.seed, self.chain_id, self.step = state["seed"], state["chain"], state["step"]
+        numbers = [
+            check_count(f"{name} of the noise", state.get(name), at_least=0, below=below)
+            for name, below in (("seed", 2**64), ("chain", 2**32), ("step", 2**63))
+        ]
+        self.seed, self.chain_id, self.step = numbers
 
     def signed_seed(self) -> int:
         """The seed's 64 bits as the signed integer that kernels take."""

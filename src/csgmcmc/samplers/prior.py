@@ -1,12 +1,14 @@
 """Priors other than weight decay, as gradients of the negative log density."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from csgmcmc.arguments import check_kind, shown
+from csgmcmc.shards import local_shard
 
 Prior = Distribution | Callable[[Tensor], Tensor]
 """A `torch.distributions` object, or a function from a parameter to the gradient of -log prior."""
@@ -35,3 +37,27 @@ def prior_gradient(prior: Prior, param: Tensor) -> Tensor:
             f"shape {tuple(param.shape)}"
         )
     return gradient
+
+
+def gradients_with_prior(
+    group: dict[str, Any], params: list[Tensor], values: list[Tensor]
+) -> list[Tensor]:
+    """Gradients of the loss, and of the prior over N where one is given."""
+    gradients = []
+    for param, value in zip(params, values, strict=True):
+        gradient: Any = param.grad
+        if gradient.layout != torch.strided:
+            raise RuntimeError(
+                f"the gradient of a parameter of shape {tuple(param.shape)} is sparse: samplers "
+                "move every weight at every step and need dense gradients (sparse=False)"
+            )
+        gradients.append(local_shard(gradient))
+        if gradients[-1].shape != value.shape:
+            raise RuntimeError(
+                f"a parameter of shape {tuple(value.shape)} has a gradient of shape "
+                f"{tuple(gradients[-1].shape)}"
+            )
+    if group["prior"] is None:
+        return gradients
+    priors = [prior_gradient(group["prior"], value) for value in values]
+    return list(torch._foreach_add(gradients, priors, alpha=1 / group["num_data"]))

@@ -25,6 +25,7 @@ from torch.optim.optimizer import ParamsT
 from csgmcmc.arguments import check_number
 from csgmcmc.samplers.base import Group, Sampler, States
 from csgmcmc.samplers.fused import FusedTerms
+from csgmcmc.samplers.inputs import checked_formula
 from csgmcmc.samplers.prior import Prior
 
 
@@ -124,6 +125,17 @@ class SGHMC(Sampler):
         `gradient_variance` is the option of that name. `minibatch_variance` is the variance of the
         noise that the minibatch gradients of the mean loss really have.
         """
+        curvature, lr, num_data, temperature, gradient_variance, minibatch_variance = (
+            checked_formula(
+                curvature=curvature,
+                lr=lr,
+                num_data=num_data,
+                temperature=temperature,
+                gradient_variance=gradient_variance,
+                minibatch_variance=minibatch_variance,
+            )
+        )
+        momentum = check_number("momentum", momentum, at_least=0, below=1)
         injected = _injected_variance(lr, num_data, temperature, momentum, gradient_variance)
         added = injected + lr**2 * minibatch_variance
         pull = lr * curvature

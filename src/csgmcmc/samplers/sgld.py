@@ -15,6 +15,7 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.samplers.base import Group, Sampler, States
 from csgmcmc.samplers.fused import FusedTerms
+from csgmcmc.samplers.inputs import checked_formula
 from csgmcmc.samplers.prior import Prior
 
 
@@ -83,6 +84,13 @@ class SGLD(Sampler):
         `minibatch_variance` is the variance of the noise in the minibatch gradients of the mean
         loss.
         """
+        curvature, lr, num_data, temperature, minibatch_variance = checked_formula(
+            curvature=curvature,
+            lr=lr,
+            num_data=num_data,
+            temperature=temperature,
+            minibatch_variance=minibatch_variance,
+        )
         added = 2 * lr * temperature / num_data + lr**2 * minibatch_variance
         kept = 1 - (1 - lr * curvature) ** 2
         return added / kept if kept > 0 else math.inf

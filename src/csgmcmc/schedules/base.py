@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from csgmcmc.arguments import check_count, counted, plain_value
+from csgmcmc.arguments import check_count, counted, plain_value, shown
 
 MOST_STEPS = 2**53
 """Steps of a schedule are below this, so that double precision counts them exactly."""
@@ -120,7 +120,10 @@ class Schedule(ABC):
         `initial_weight_decay`, which samplers record when they are made; for other optimizers,
         the values at the first call are recorded.
         """
-        tick, groups = self(step), optimizer.param_groups
+        groups = getattr(optimizer, "param_groups", None)
+        if not isinstance(groups, list):
+            raise ValueError(f"optimizer must be a torch optimizer, got {shown(optimizer)}")
+        tick = self(step)
         # All initial values are recorded before any is changed: groups may share one lr tensor.
         has_lr = False
         for group in groups:

@@ -1,12 +1,14 @@
 """What a stepper is given, and its checks."""
 
+import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_kind
+from csgmcmc.arguments import check_kind, plain_value, shown
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.draws.base import check_state
@@ -36,6 +38,27 @@ def trained_parameters(model: nn.Module, sampler: torch.optim.Optimizer) -> list
 def all_tensors(model: nn.Module) -> dict[str, Tensor]:
     """All that a model holds, including buffers that its state_dict leaves out."""
     return {**dict(model.named_buffers()), **model.state_dict()}
+
+
+def as_tensor(name: str, value: Tensor | float) -> Tensor:
+    """A number or a tensor of numbers, detached; anything else raises a `ValueError`."""
+    if isinstance(value, Tensor) and not (value.is_meta or value.is_complex()):
+        return value.detach()
+    number = plain_value(value)
+    if isinstance(number, (int, float)):
+        with suppress(OverflowError):  # of a whole number that no float holds
+            return torch.tensor(float(number))
+        return torch.tensor(math.inf)
+    raise ValueError(f"{name} must be a number, or a tensor of them, got {shown(value)}")
+
+
+def check_gradients(params: Sequence[Tensor]) -> None:
+    """Raise a `ValueError` if none of them has a gradient: nothing would move, without a word."""
+    if all(param.grad is None for param in params):
+        raise ValueError(
+            "no parameter of the model has a gradient: call backward() of a loss that is computed "
+            "from the model's outputs before each step"
+        )
 
 
 def warn_of_narrow_weights(params: Sequence[Tensor], words: LoopWords) -> None:

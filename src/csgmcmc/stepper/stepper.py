@@ -23,7 +23,7 @@ from csgmcmc.arguments import check_count, check_flag, check_kind, plain_value
 from csgmcmc.distributed import ProcessLayout, as_layout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
-from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchError
+from csgmcmc.errors import DivergedError, DrawConflictError
 from csgmcmc.randomness import Generator
 from csgmcmc.samplers import Noise
 from csgmcmc.schedules import Schedule, Tick
@@ -31,7 +31,6 @@ from csgmcmc.shards import is_sharded, local_shard
 from csgmcmc.stacked import Stack
 from csgmcmc.stepper.divergence import diverged_chains, kept_buffers, mask_buffers
 from csgmcmc.stepper.fingerprint import (
-    check_same,
     check_seed,
     describe_sampler,
     describe_settings,
@@ -39,11 +38,14 @@ from csgmcmc.stepper.fingerprint import (
 )
 from csgmcmc.stepper.inputs import (
     all_tensors,
+    as_tensor,
     check_chain_id,
+    check_gradients,
     check_parts,
     trained_parameters,
     warn_of_narrow_weights,
 )
+from csgmcmc.stepper.loading import check_position, copy_weights, refuse_other_states
 from csgmcmc.stepper.plain_step import take_step
 from csgmcmc.stepper.resumable_batches import ResumableBatches
 from csgmcmc.stepper.sources import Sources
@@ -188,6 +190,7 @@ class Stepper:
         tick = self.schedule.apply(self.sampler, self.taken)
         if loss is not None:
             self.check_loss(loss, tick)
+        check_gradients(self.sampled())
         take_step(self.sampler)
         return self._record(tick, loss_checked=loss is not None)
 
@@ -222,11 +225,14 @@ class Stepper:
 
     def check_loss(self, loss: Tensor | float, tick: Tick) -> None:
         """Raise `DivergedError` if the loss, of a stack that of any chain, is not finite."""
-        if isinstance(loss, Tensor) or not math.isfinite(loss):
-            self._check_finite("the loss", torch.as_tensor(loss).detach(), tick)
+        if not (isinstance(loss, float) and math.isfinite(loss)):
+            check_kind("tick", tick, Tick, "a Tick")
+            self._check_finite("the loss", as_tensor("loss", loss), tick)
 
     def check_weights(self, tick: Tick | None = None) -> None:
         """Raise `DivergedError` if a weight or buffer is not finite after `tick`, or the last."""
+        if tick is not None:
+            check_kind("tick", tick, Tick, "a Tick")
         tick = tick or self.schedule(max(self.taken - 1, 0))
         for param in self.sampled():
             self._check_finite("a weight", local_shard(param.detach()), tick)
@@ -290,6 +296,7 @@ class Stepper:
 
     def lock(self, *, described: bool = True) -> None:
         """Become the one writer of the chain in the store; `described`: say what makes it, too."""
+        described = check_flag("described", described)
         if isinstance(self.draws, DrawStore) and self.layout.writes:
             made = {**plan_of(self), **self.settings}
             for chain_id in self.chain_ids:
@@ -366,15 +373,14 @@ class Stepper:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state`; `SettingsMismatchError` if the settings differ."""
-        self._check_settings(state)
-        self._sources.check(state["sources"])
-        check_seed(state["sampler"].get("noise", {}).get("seed"), self._given_seed)
-        with torch.no_grad():
-            for name, value in all_tensors(self.model).items():
-                local_shard(value).copy_(state["model"][name])
-        self.sampler.load_state_dict(state["sampler"])
-        self.load_position(state)
-        self._sources.load_state_dict(state["sources"])
+        with refuse_other_states():
+            check_position(state, self.settings, self.schedule.steps)
+            self._sources.check(state["sources"])
+            check_seed(state["sampler"].get("noise", {}).get("seed"), self._given_seed)
+            copy_weights(self.model, state["model"])
+            self.sampler.load_state_dict(state["sampler"])
+            self.load_position(state)
+            self._sources.load_state_dict(state["sources"])
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
@@ -382,17 +388,10 @@ class Stepper:
 
     def load_position(self, state: dict[str, Any]) -> None:
         """Continue from `position()`; model and sampler are loaded already."""
-        self._check_settings(state)
-        self.taken, self.resumed = int(state["taken"]), True
-        self.begun, self._due = False, None
+        with refuse_other_states():
+            self.taken = check_position(state, self.settings, self.schedule.steps)
+        self.resumed, self.begun, self._due = True, False, None
         self.prepare()
-
-    def _check_settings(self, state: dict[str, Any]) -> None:
-        if "settings" not in state:
-            raise SettingsMismatchError(
-                "the checkpoint has no settings: it was made by csgmcmc 0.1 or by another program"
-            )
-        check_same(state["settings"], self.settings)
 
     @property
     def _noise(self) -> Any:
