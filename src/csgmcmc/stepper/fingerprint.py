@@ -26,6 +26,15 @@ def check_same(saved: Any, current: Any, field: str = "") -> None:
         )
 
 
+def check_settings(state: dict[str, Any], current: dict[str, Any]) -> None:
+    """Raise `SettingsMismatchError` if the state of a run was made with other settings."""
+    if "settings" not in state:
+        raise SettingsMismatchError(
+            "the checkpoint has no settings: it was made by csgmcmc 0.1 or by another program"
+        )
+    check_same(state["settings"], current)
+
+
 def check_seed(saved: int | None, given: int | None) -> None:
     """Raise `SettingsMismatchError` if a sampler was given another seed than it resumes with."""
     if saved is not None and given not in (None, saved):

@@ -17,13 +17,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count, check_flag, check_kind, plain_value
+from csgmcmc.arguments import check_count, check_flag, check_kind
 from csgmcmc.distributed import ProcessLayout, as_layout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
-from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchError
+from csgmcmc.errors import DivergedError, DrawConflictError
 from csgmcmc.randomness import Generator
 from csgmcmc.samplers import Noise
 from csgmcmc.schedules import Schedule, Tick
@@ -31,8 +30,8 @@ from csgmcmc.shards import is_sharded, local_shard
 from csgmcmc.stacked import Stack
 from csgmcmc.stepper.divergence import diverged_chains, kept_buffers, mask_buffers
 from csgmcmc.stepper.fingerprint import (
-    check_same,
     check_seed,
+    check_settings,
     describe_sampler,
     describe_settings,
     describe_tensors,
@@ -42,11 +41,13 @@ from csgmcmc.stepper.inputs import (
     check_chain_id,
     check_parts,
     trained_parameters,
+    warn_of_lost_draws,
     warn_of_narrow_weights,
 )
 from csgmcmc.stepper.plain_step import take_step
 from csgmcmc.stepper.resumable_batches import ResumableBatches
 from csgmcmc.stepper.sources import Sources
+from csgmcmc.stepper.state import load_tensors, local_state, plain_state
 from csgmcmc.stepper.words import LoopWords, plan_of
 
 WEIGHT_CHECKS = 100  # how often in a run the weights are checked, besides at every draw
@@ -114,6 +115,7 @@ class Stepper:
         self._weights_every = max(1, schedule.steps // WEIGHT_CHECKS)
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._ahead: set[int] = set()  # steps of draws made after the checkpoint was
+        self._exact = True  # whether the resumed run rounds as the one before
         self._forked = False  # whether one of them differs from what the resumed run finds
         self._masks = mask_buffers(model)  # which may be infinite
         for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
@@ -284,7 +286,8 @@ class Stepper:
         steps = self.layout.gather(steps)[0]  # all processes keep the draws of a sharded model
         self._ahead, self._forked = {step for step in steps if step >= self.taken}, False
         if self.layout.writes:
-            self._warn_of_lost_draws(found=len(steps) - len(self._ahead))
+            wanted = sum(self.schedule(step).collect for step in range(self.taken))
+            warn_of_lost_draws(wanted, len(steps) - len(self._ahead), self.taken)
             if self._noise is not None:
                 warn_of_narrow_weights(self.trained, self.words)
 
@@ -299,15 +302,6 @@ class Stepper:
         """Release the lock on the store; the next draw takes it again."""
         if isinstance(self.draws, DrawStore):
             self.draws.close(self.chain_ids)
-
-    def _warn_of_lost_draws(self, found: int) -> None:
-        wanted = sum(self.schedule(step).collect for step in range(self.taken))
-        if found < wanted:
-            warnings.warn(
-                f"{wanted - found} of the {wanted} draws before step {self.taken} are not in "
-                "draws: give the DrawStore that the run began with",
-                stacklevel=4,
-            )
 
     def _keep_due(self) -> None:
         """Store the weights as the draw that is due. All processes call this: each has its shards.
@@ -330,13 +324,15 @@ class Stepper:
                     tensors, step=tick.step, cycle=tick.cycle, stage=tick.stage, chain_id=chain_id
                 )
         except DrawConflictError:
-            if self.words.exact_resume is None or tick.step not in self._ahead:
+            other = None if self._exact else "the same number of processes"
+            remedy = self.words.exact_resume or other
+            if remedy is None or tick.step not in self._ahead:
                 raise
             if not self._forked:  # both continuations of the checkpoint belong to the chain
                 warnings.warn(
                     f"the run does not continue exactly from its checkpoint: its draw of step "
                     f"{tick.step}, and others that are stored already, stay as they are; "
-                    f"{self.words.exact_resume} would make it exact",
+                    f"{remedy} would make it exact",
                     stacklevel=4,
                 )
             self._forked = True
@@ -353,28 +349,37 @@ class Stepper:
         Tensors and plain values, safe for `torch.load(weights_only=True)`. Of a sharded model it
         holds the shards of this process.
         """
+        return local_state(self.shared_state())
+
+    def shared_state(self) -> dict[str, Any]:
+        """`state_dict` with tensors of a sharded model as they are: all processes hold parts."""
         self._keep_due()
-        state = {
-            **self.position(),
-            "model": all_tensors(self.model),
-            "sampler": self.sampler.state_dict(),
-            "sources": self._sources.state_dict(),
-        }
-        return pytree.tree_map(
-            lambda x: local_shard(x.detach()) if isinstance(x, Tensor) else plain_value(x), state
+        return plain_state(
+            {
+                **self.position(),
+                "model": all_tensors(self.model),
+                "sampler": self.sampler.state_dict(),
+                "sources": self._sources.state_dict(),
+            }
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from `state`; `SettingsMismatchError` if the settings differ."""
-        self._check_settings(state)
-        self._sources.check(state["sources"])
-        check_seed(state["sampler"].get("noise", {}).get("seed"), self._given_seed)
-        with torch.no_grad():
-            for name, value in all_tensors(self.model).items():
-                local_shard(value).copy_(state["model"][name])
-        self.sampler.load_state_dict(state["sampler"])
+    def load_state_dict(self, state: dict[str, Any], *, exact: bool = True) -> None:
+        """Resume from `state`; `SettingsMismatchError` if the settings differ.
+
+        `exact=False` says that arithmetic will round differently, as with other processes: draws
+        after the checkpoint that are stored already may then differ from those of this run.
+        """
+        self.check_state(state)
+        load_tensors(self.model, self.sampler, state)
         self.load_position(state)
         self._sources.load_state_dict(state["sources"])
+        self._exact = exact
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise `SettingsMismatchError` if `state` was made with other settings."""
+        check_settings(state, self.settings)
+        self._sources.check(state["sources"])
+        check_seed(state["sampler"].get("noise", {}).get("seed"), self._given_seed)
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
@@ -382,17 +387,10 @@ class Stepper:
 
     def load_position(self, state: dict[str, Any]) -> None:
         """Continue from `position()`; model and sampler are loaded already."""
-        self._check_settings(state)
+        check_settings(state, self.settings)
         self.taken, self.resumed = int(state["taken"]), True
         self.begun, self._due = False, None
         self.prepare()
-
-    def _check_settings(self, state: dict[str, Any]) -> None:
-        if "settings" not in state:
-            raise SettingsMismatchError(
-                "the checkpoint has no settings: it was made by csgmcmc 0.1 or by another program"
-            )
-        check_same(state["settings"], self.settings)
 
     @property
     def _noise(self) -> Any:
