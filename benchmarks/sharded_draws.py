@@ -1,4 +1,4 @@
-"""Memory that a process needs to keep or load a draw of a sharded model, beside its shard.
+"""Memory that a process needs for a draw or a checkpoint of a sharded model, beside its shard.
 
     python benchmarks/sharded_draws.py [--processes 4] [--weights 40000000]
 
@@ -22,7 +22,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from csgmcmc import DrawStore, init_distributed, shutdown_distributed
+from csgmcmc import SGHMC, Constant, DrawStore, Stepper, init_distributed, shutdown_distributed
+from csgmcmc.chain.checkpoint import Checkpoints
+from csgmcmc.chain.together import restore_together, save_together
 from csgmcmc.shards import local_shard, whole_tensor
 
 LAYERS = 40
@@ -64,7 +66,7 @@ def work(rank: int, processes: int, port: int, weights: int, folder: Path) -> No
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ |= {**address, "RANK": str(rank), "WORLD_SIZE": str(processes)}
     torch.set_num_threads(1)
-    init_distributed(chains=1)
+    here = init_distributed(chains=1)
     model = sharded_model(weights)
     shard = sum(local_shard(param).nbytes for param in model.parameters())
     stores = {
@@ -79,7 +81,18 @@ def work(rank: int, processes: int, port: int, weights: int, folder: Path) -> No
     }
     store = stores["a draw"]
     found["load_into, first time"] = measure(lambda: store[1].load_into(model))
-    found["the same, gathered by full_tensor"] = measure(
+    sampler = SGHMC(model.parameters(), lr=0.1, num_data=1, seed=0)
+    for param in model.parameters():
+        sampler.state[param]["velocity"] = torch.zeros_like(param)
+    stepper = Stepper(model, sampler, Constant(1), layout=here)
+    checkpoints = Checkpoints(folder / "checkpoints", "0000")
+    checkpoints.newest.parent.mkdir(exist_ok=True)
+    save_together(checkpoints, stepper, {})
+    found["a checkpoint (weights and velocities)"] = measure(
+        lambda: save_together(checkpoints, stepper, {})
+    )
+    found["resuming from it"] = measure(lambda: restore_together(checkpoints, stepper))
+    found["the weights, gathered by full_tensor"] = measure(
         lambda: {name: whole_tensor(value) for name, value in model.state_dict().items()}
     )
     rows = {name: {**row, "shard": shard} for name, row in found.items()}
@@ -116,7 +129,7 @@ def main() -> None:
         extra = max(row[name]["extra"] for row in rows) / 1e6
         ratio = max(row[name]["extra"] / row[name]["shard"] for row in rows)
         shard = max(row[name]["shard"] for row in rows) / 1e6
-        print(f"{name:35} {extra:8.1f} MB beside a shard of {shard:.1f} MB: {ratio:.2f}")  # noqa: T201
+        print(f"{name:40} {extra:8.1f} MB beside a shard of {shard:.1f} MB: {ratio:.2f}")  # noqa: T201
 
 
 if __name__ == "__main__":

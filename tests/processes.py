@@ -18,6 +18,8 @@ from csgmcmc import shutdown_distributed
 
 Job = Callable[..., None]
 
+ROOT = Path(__file__).parents[1]
+PYTHONPATH = os.pathsep.join([str(ROOT / "src"), str(ROOT)])  # the library of this checkout
 CONTEXT = multiprocessing.get_context("forkserver")
 SECONDS = 400  # a job may take this long, on a machine with much else to do
 MOMENT = 5  # how long the others may take once one has failed

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torch.utils.data import (
@@ -11,6 +13,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.loaders import batches_of, clone_loader, describe_loader, size_of, to_device
 
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())
@@ -65,6 +68,18 @@ def test_a_description_names_what_orders_the_batches():
         "examples": 30,
     }
     assert describe_loader(iter([]))["batches"] is None
+
+
+def test_a_description_is_the_same_for_any_number_of_processes_that_share_batches():
+    def described(replicas: int, global_batch_size: int | None = None) -> dict[str, Any]:
+        layout = ProcessLayout(replicas=replicas)
+        order = layout.data_sampler(DATA, global_batch_size=global_batch_size)
+        batch_size = 8 // replicas
+        return describe_loader(DataLoader(DATA, batch_size=batch_size, sampler=order))
+
+    assert described(1, 8) == described(2, 8) == described(4, 8)
+    assert described(4, 8)["batch_size"] == 8
+    assert described(2) != described(4)  # which fill up 30 examples to 30 and to 32
 
 
 def test_all_tensors_of_a_batch_are_moved():

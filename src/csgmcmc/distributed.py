@@ -7,9 +7,12 @@ bit for bit. Only the first replica of a chain writes draws.
 
 import gc
 import os
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,8 +22,11 @@ from torch.utils.data import Dataset, DistributedSampler
 
 from csgmcmc.arguments import check_count, check_kind
 from csgmcmc.errors import StoreError
-from csgmcmc.shards import is_sharded
+from csgmcmc.files import make_folder
+from csgmcmc.shards import do_together, is_sharded
 from csgmcmc.stacked import Stack
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,15 +60,43 @@ class ProcessLayout:
         """Whether this process writes the draws of its chain."""
         return self.replica_id == 0
 
-    def data_sampler(self, dataset: Dataset, *, shuffle: bool = True, seed: int = 0) -> Any:
+    def data_sampler(
+        self,
+        dataset: Dataset,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        global_batch_size: int | None = None,
+    ) -> Any:
         """A sampler that gives each replica its own part of the data, shuffled by `seed`.
 
-        Different chains shuffle differently.
+        Different chains shuffle differently. A step takes the next examples of one order, whatever
+        the number of replicas: they share these. So the same batch size over all replicas makes
+        the same steps.
+
+        Args:
+            dataset: the data set.
+            shuffle: another order in each epoch; otherwise that of the data set.
+            seed: seed of the order.
+            global_batch_size: how many examples all replicas together take in a batch. An epoch is
+                then filled up to whole batches by some of its examples. By default it is filled up
+                to a multiple of the replicas, so that the last batch of an epoch may depend on
+                their number.
         """
         seed += 1000 * self.chain_id
-        return DistributedSampler(
+        sampler = DistributedSampler(
             dataset, self.replicas, self.replica_id, shuffle=shuffle, seed=seed
         )
+        if global_batch_size is not None:
+            size = check_count("global_batch_size", global_batch_size, at_least=1)
+            if size % self.replicas:
+                raise ValueError(
+                    f"global_batch_size={size} does not divide among {self.replicas} replicas: "
+                    "give a multiple of their number"
+                )
+            sampler.total_size = -(-len(dataset) // size) * size  # pyright: ignore[reportArgumentType]
+            sampler.num_samples = sampler.total_size // self.replicas
+        return sampler
 
     def gather(self, value: Any) -> list[Any]:
         """The `value` of each replica of the chain. All replicas must call this."""
@@ -73,15 +107,46 @@ class ProcessLayout:
         return gathered
 
     def agreed(self, steps: set[int]) -> int | None:
-        """The largest step for which all replicas of the chain have a checkpoint."""
+        """The largest step for which all processes of the chain see a checkpoint."""
         gathered = self.gather(steps)
         shared = set.intersection(*gathered)
         if not shared and any(gathered):
             raise StoreError(
-                f"chain {self.chain_id} has no checkpoint that all its replicas share, only "
-                f"{gathered}: all processes must see the same folder"
+                f"chain {self.chain_id} has no checkpoint that all its processes can read, only "
+                f"those of steps {gathered}: all processes must see the same folder"
             )
         return max(shared, default=None)
+
+    def together(self, action: Callable[[], T]) -> list[T]:
+        """Do something in all replicas of the chain; if it fails in one, all raise."""
+        return [action()] if self.mesh is None else do_together(self.mesh, action)
+
+    def check_same_folder(self, folder: Path) -> None:
+        """Raise a `StoreError` if a replica of the chain sees another folder than the first one.
+
+        They share draws and checkpoints, which a folder on the disk of one machine cannot do.
+        """
+        if self.mesh is None:
+            return
+        token = folder / f"seen-{secrets.token_hex(8)}.{os.getpid()}.part"
+
+        def make() -> str:
+            if self.writes:
+                make_folder(folder)
+                token.touch()
+            return token.name
+
+        try:
+            name = self.together(make)[0]
+            seen = self.gather((folder / name).exists())
+        finally:
+            if self.writes:
+                token.unlink(missing_ok=True)
+        if not all(seen):
+            raise StoreError(
+                f"{folder} of process {seen.index(False)} of chain {self.chain_id} is not that of "
+                "its first process: all processes must see the same folder"
+            )
 
 
 def as_layout(layout: ProcessLayout | None) -> ProcessLayout:

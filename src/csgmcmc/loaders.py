@@ -33,15 +33,24 @@ def check_data(data: Any, name: str = "data") -> None:
 
 
 def describe_loader(loader: Any) -> dict[str, Any]:
-    """What determines the batches and their order, as far as the loader tells it."""
-    return {
+    """What determines the batches and their order, as far as the loader tells it.
+
+    Where processes share batches, it is the same for any number of them.
+    """
+    sampler = getattr(loader, "sampler", None)
+    found = {
         "loader": type(loader).__name__,
-        "sampler": type(getattr(loader, "sampler", None)).__name__,
+        "sampler": type(sampler).__name__,
         "num_workers": getattr(loader, "num_workers", None),
         "batches": _length(loader),
         "batch_size": getattr(loader, "batch_size", None),
         "examples": _length(getattr(loader, "dataset", None)),
     }
+    if isinstance(sampler, DistributedSampler):
+        found["examples_in_an_epoch"] = sampler.total_size
+        if found["batch_size"] is not None:
+            found["batch_size"] *= sampler.num_replicas
+    return found
 
 
 def size_of(loader: Any) -> int:

@@ -54,8 +54,8 @@ def restore_random_state(state: dict[str, Any], generators: Sequence[Generator])
     """Set all generators of `state` to where they were when it was taken."""
     if "torch" in state:
         torch.set_rng_state(state["torch"])
-        if state["cuda"]:
-            torch.cuda.set_rng_state_all(state["cuda"])
+        for device, saved in zip(range(torch.cuda.device_count()), state["cuda"], strict=False):
+            torch.cuda.set_rng_state(saved, device)  # another machine may have fewer of them
         random.setstate(state["python"])
         key, *rest = state["numpy"]
         np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
@@ -84,6 +84,14 @@ def seeded(seed: int) -> Iterator[None]:
         np.random.seed(seed % 2**32)  # noqa: NPY002  (users' code draws from it)
         random.seed(seed)
         yield
+
+
+def draw_others(number: int) -> None:
+    """Let the global generators, which are copies of another process's, draw other numbers."""
+    seed = int(torch.randint(2**31, ())) + number
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
 
 
 def _state_of(generator: Generator) -> Any:

@@ -13,18 +13,15 @@ from csgmcmc import SGHMC, Chain, Constant, DrawStore
 from csgmcmc.distributed import ProcessLayout, init_distributed
 from csgmcmc.errors import StoreWarning
 from tests.chain import torchrun_jobs
-from tests.processes import all_succeed
+from tests.processes import PYTHONPATH, all_succeed
 from tests.support import SIGMAS
-
-ROOT = Path(__file__).parents[2]
 
 
 def torchrun(job: str, out: Path, processes: int, restarts: int = 0, **environment: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*launcher, f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    variables = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment}
+    variables = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1", **environment}
     result = subprocess.run(
         [*command, torchrun_jobs.__file__, job, str(out)],
         env=variables,

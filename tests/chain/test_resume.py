@@ -23,6 +23,7 @@ from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning
 from tests.chain import support
 from tests.chain.support import Noisy, make_chain
+from tests.processes import PYTHONPATH
 
 OLD_STORE = Path(__file__).parents[1] / "draws" / "fixtures" / "store-0.1.0"
 
@@ -156,7 +157,7 @@ def kill_again_and_again(path: Path, kills: int, seed: int) -> int:
     """Run in a process and kill it at random moments, `kills` times or until it gets through."""
     moments = random.Random(seed)  # noqa: S311
     command = [sys.executable, support.__file__, str(path), "0.01"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     for done in range(kills):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
         assert process.stdout is not None

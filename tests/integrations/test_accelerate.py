@@ -18,6 +18,7 @@ from csgmcmc.integrations.accelerate import AcceleratedRun, num_targets
 from csgmcmc.integrations.transformers import model_loss
 from tests.integrations import accelerate_jobs
 from tests.integrations.tiny import assert_same_draws, gpt2, llama, sentences
+from tests.processes import PYTHONPATH
 
 SCHEDULE = Cyclical(steps=12, cycles=3, exploration=0.25, draws_per_cycle=2)
 KEPT = [2, 3, 6, 7, 10, 11]
@@ -241,10 +242,9 @@ def test_sharded_models_are_refused(monkeypatch):
 
 def torchrun(job: str, out: Path) -> "subprocess.CompletedProcess[str]":
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    root = str(Path(__file__).parents[2])
     return subprocess.run(
         [*launcher, "--nproc-per-node=2", accelerate_jobs.__file__, job, str(out)],
-        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=900,

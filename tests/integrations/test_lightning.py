@@ -4,7 +4,6 @@ import csv
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +35,7 @@ from tests.integrations.lightning_support import (
     in_order,
     make_trainer,
 )
+from tests.processes import PYTHONPATH
 
 pytestmark = [
     # Lightning's own use of torch's trees.
@@ -407,10 +407,9 @@ def test_without_lightning_it_says_what_to_install(monkeypatch):
 
 
 def test_replicas_stay_equal_and_only_the_first_writes(tmp_path):
-    root = str(Path(__file__).parents[2])
     result = subprocess.run(
         [sys.executable, lightning_support.__file__, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=900,  # where all is busy; it takes seconds

@@ -15,6 +15,7 @@ from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning
 from csgmcmc.files import (
     EXHAUSTED,
     create_anew,
+    file_size,
     flush,
     make_folder,
     readable_io_errors,
@@ -63,20 +64,20 @@ class Checkpoints:
                 if not self._was_read_back:  # the first tells whether the others can be read
                     _read_back(temporary)
                     self._was_read_back = True
-                # A resumed run that saves a step again must not discard the older checkpoint: that
-                # may be the last one that all replicas of a chain have. And where the newest is
-                # damaged, the older one is the only good one.
+                # A resumed run that saves a step again must not discard the older checkpoint. And
+                # where the newest is damaged, the older one is the only good one.
                 is_later = state["taken"] > self.newest_step
                 if is_later and self._newest_is_usable and self.newest.exists():
                     self.newest.replace(self.previous)
                 temporary.replace(self.newest)
                 flush(folder)
                 self._steps, self._newest_is_usable = {self.newest: state["taken"]}, True
+                self._remove_old_shards()
             finally:
                 temporary.unlink(missing_ok=True)
 
     def load(self, load: Callable[[dict[str, Any]], None], layout: ProcessLayout) -> None:
-        """Give `load` the newest checkpoint that all replicas have, if there is one.
+        """Give `load` the newest checkpoint that all processes of a chain see, if there is one.
 
         If it refuses that, it is given the one before: a checkpoint that can be read may still hold
         something else than it should. If it refuses both, the first error is raised.
@@ -105,6 +106,8 @@ class Checkpoints:
             load(state)
         except SettingsMismatchError as error:
             return SettingsMismatchError(f"{path}: {error}")
+        except StoreError as error:  # of shards, which names them
+            return error
         except ValueError as error:
             return StoreError(f"{path} is damaged: {error}")
         return None
@@ -136,6 +139,25 @@ class Checkpoints:
         self._steps = {path: state["taken"] for path, state in states.items()}
         return list(states.values())
 
+    def stem(self, step: int) -> str:
+        """How the names of a checkpoint's shards begin, if it has some."""
+        return f"{self.newest.stem}-{step:09d}"
+
+    def note(self, step: int) -> None:
+        """Another process has saved the newest one."""
+        self._steps, self._newest_is_usable = {self.newest: step}, True
+
+    def _remove_old_shards(self) -> None:
+        """Remove shards of checkpoints that are no longer there, or were never completed."""
+        found = list(self.newest.parent.glob(f"{self.newest.stem}-*.safetensors*"))
+        if not found:
+            return
+        steps = [_step_of(path) for path in (self.newest, self.previous)]
+        stems = tuple(self.stem(step) for step in steps if step is not None)
+        for path in found:
+            if not path.name.startswith(stems):
+                path.unlink(missing_ok=True)
+
     @property
     def newest_step(self) -> int:
         """Steps that the chain had taken at the newest; -1 without any."""
@@ -153,11 +175,14 @@ class Checkpoints:
 def steps_at_checkpoint(folder: Path, chain_id: int) -> int | None:
     """Steps that a chain in `folder` had taken at its newest checkpoint; None if there is none."""
     found = Checkpoints(folder / "checkpoints", f"{chain_id:04d}")
-    for path in (found.newest, found.previous):
-        # A damaged one is an error for who resumes, not for who looks.
-        with suppress(Exception):
-            state = torch.load(path, weights_only=True, map_location="cpu", mmap=True)
-            return int(state["taken"])
+    steps = [_step_of(path) for path in (found.newest, found.previous)]
+    return next((step for step in steps if step is not None), None)
+
+
+def _step_of(path: Path) -> int | None:
+    # A damaged one is an error for who resumes, not for who looks.
+    with suppress(Exception):
+        return int(torch.load(path, weights_only=True, map_location="cpu", mmap=True)["taken"])
     return None
 
 
@@ -180,6 +205,9 @@ def _read(path: Path) -> dict[str, Any]:
         )
     if not isinstance(state, dict) or type(state.get("taken")) is not int or state["taken"] < 0:
         raise StoreError(f"{path} is damaged: it does not say its step")
+    for name, size in state.get("shards", {}).get("sizes", {}).items():
+        if file_size(path.with_name(name)) != size:
+            raise StoreError(f"{path} is damaged: {name} is missing or truncated")
     return state
 
 

@@ -18,6 +18,7 @@ from csgmcmc.chain.clipping import clip_gradients
 from csgmcmc.chain.events import Callback, StepInfo, as_callbacks
 from csgmcmc.chain.progress import Display
 from csgmcmc.chain.scalars import ScalarLog
+from csgmcmc.chain.together import restore, save_together
 from csgmcmc.checks import Watch
 from csgmcmc.checks.num_data import terms_in_mean, warn_of_num_data
 from csgmcmc.devices import check_autocast, check_device
@@ -117,7 +118,6 @@ class Chain:
             layout=layout,
             generators=generators,
             settings={
-                "replicas": layout.replicas,
                 "data": None if data is None else describe_loader(data),
                 "accumulate": self.accumulate,
                 "clip": clip,
@@ -143,9 +143,7 @@ class Chain:
         self._folder = folder if given is None else given
         self._checkpoints = None
         if self._folder is not None:
-            replica = f"-{layout.replica_id}" if layout.replica_id else ""
-            name = f"{self.chain_id:04d}{replica}"
-            self._checkpoints = Checkpoints(self._folder / "checkpoints", name)
+            self._checkpoints = Checkpoints(self._folder / "checkpoints", f"{self.chain_id:04d}")
         self._loss_shape = (model.chains,) if isinstance(model, Stack) else ()
         self._modes: list[tuple[nn.Module, bool]] = []
         self._forward = share_gradients(model, layout)
@@ -195,8 +193,10 @@ class Chain:
             self._watch = Watch(self.stepper, clip=self.clip, warns=self.layout.writes)
             self._warn_of_no_draws()
         try:
+            if self._folder is not None:
+                self.layout.check_same_folder(self._folder)
             self.stepper.lock(described=False)  # a checkpoint may bring another seed
-            if self._checkpoints is not None:
+            if self._checkpoints is not None and self.layout.writes:
                 self._checkpoints.lock()
             if resume:
                 self._restore()
@@ -357,7 +357,7 @@ class Chain:
             )
 
     def _restore(self) -> None:
-        """Load the last checkpoint that all replicas have, if there is one."""
+        """Load the last checkpoint, if there is one."""
         if self._checkpoints is None:
             raise ValueError(
                 "resume needs checkpoints: keep the draws in a DrawStore, or give checkpoint_dir="
@@ -365,18 +365,17 @@ class Chain:
         self._checkpoints.load(self._load, self.layout)
 
     def _load(self, state: dict[str, Any]) -> None:
-        self.stepper.load_state_dict(state)
-        self.stepper.last_checkpoint = (
-            None if self._checkpoints is None else self._checkpoints.newest
-        )
+        assert self._checkpoints is not None  # noqa: S101  (they gave the state)
+        restore(self._checkpoints, self.stepper, state)
+        self.stepper.last_checkpoint = self._checkpoints.newest
         if self._watch is not None and state.get("watch") is not None:
             with refuse_other_states():
                 self._watch.load_state_dict(state["watch"])
 
     def _save(self) -> None:
-        """Save what this process holds: each replica has checkpoints of its own."""
+        """Save a checkpoint; all processes of the chain do so together."""
         if self._checkpoints is None:
             return
         watch = None if self._watch is None else self._watch.state_dict()
-        self._checkpoints.save({**self.stepper.state_dict(), "watch": watch})
+        save_together(self._checkpoints, self.stepper, {"watch": watch})
         self.stepper.last_checkpoint = self._checkpoints.newest

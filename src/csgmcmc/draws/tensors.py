@@ -50,6 +50,10 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 LARGEST_READ = 64 * 2**10
 
 
+OVERLAPPED = 2**20
+"""Bytes of a tensor whose checksum takes longer than to start a thread."""
+
+
 def write_tensors(
     path: Path,
     tensors: Mapping[str, Tensor],
@@ -84,11 +88,13 @@ def write_tensors(
             for name in sorted(tensors):
                 tensor = for_disk(name, tensors[name], dtype)
                 content = _bytes_of(tensor)
-                digest = executor.submit(zlib.crc32, content, _begin(name, tensor, total))
-                if name in header:  # while its checksum is made
+                begun, digest = _begin(name, tensor, total), None
+                if tensor.nbytes >= OVERLAPPED:  # made while the disk writes
+                    digest = executor.submit(zlib.crc32, content, begun)
+                if name in header:
                     file.seek(8 + len(text) + header[name]["data_offsets"][0])
                     file.write(content)
-                total = digest.result()
+                total = zlib.crc32(content, begun) if digest is None else digest.result()
         digests.append(total)
 
     atomic_write(path, write, overwrite=overwrite)

@@ -72,6 +72,16 @@ def warn_of_narrow_weights(params: Sequence[Tensor], words: LoopWords) -> None:
         )
 
 
+def warn_of_lost_draws(wanted: int, found: int, taken: int) -> None:
+    """Warn if draws that a resumed run has made are not there."""
+    if found < wanted:
+        warnings.warn(
+            f"{wanted - found} of the {wanted} draws before step {taken} are not in draws: give "
+            "the DrawStore that the run began with",
+            stacklevel=5,
+        )
+
+
 def check_parts(
     model: nn.Module, sampler: torch.optim.Optimizer, schedule: Schedule, draws: Draws
 ) -> None:

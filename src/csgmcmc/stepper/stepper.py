@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count, check_flag, check_kind, plain_value
+from csgmcmc.arguments import check_count, check_flag, check_kind
 from csgmcmc.distributed import ProcessLayout, as_layout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
@@ -43,12 +42,14 @@ from csgmcmc.stepper.inputs import (
     check_gradients,
     check_parts,
     trained_parameters,
+    warn_of_lost_draws,
     warn_of_narrow_weights,
 )
-from csgmcmc.stepper.loading import check_position, copy_weights, refuse_other_states
+from csgmcmc.stepper.loading import check_position, refuse_other_states
 from csgmcmc.stepper.plain_step import take_step
 from csgmcmc.stepper.resumable_batches import ResumableBatches
 from csgmcmc.stepper.sources import Sources
+from csgmcmc.stepper.state import load_tensors, local_state, plain_state
 from csgmcmc.stepper.words import LoopWords, plan_of
 
 WEIGHT_CHECKS = 100  # how often in a run the weights are checked, besides at every draw
@@ -116,6 +117,7 @@ class Stepper:
         self._weights_every = max(1, schedule.steps // WEIGHT_CHECKS)
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._ahead: set[int] = set()  # steps of draws made after the checkpoint was
+        self._exact = True  # whether the resumed run rounds as the one before
         self._forked = False  # whether one of them differs from what the resumed run finds
         self._masks = mask_buffers(model)  # which may be infinite
         for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
@@ -290,7 +292,8 @@ class Stepper:
         steps = self.layout.gather(steps)[0]  # all processes keep the draws of a sharded model
         self._ahead, self._forked = {step for step in steps if step >= self.taken}, False
         if self.layout.writes:
-            self._warn_of_lost_draws(found=len(steps) - len(self._ahead))
+            wanted = sum(self.schedule(step).collect for step in range(self.taken))
+            warn_of_lost_draws(wanted, len(steps) - len(self._ahead), self.taken)
             if self._noise is not None:
                 warn_of_narrow_weights(self.trained, self.words)
 
@@ -306,15 +309,6 @@ class Stepper:
         """Release the lock on the store; the next draw takes it again."""
         if isinstance(self.draws, DrawStore):
             self.draws.close(self.chain_ids)
-
-    def _warn_of_lost_draws(self, found: int) -> None:
-        wanted = sum(self.schedule(step).collect for step in range(self.taken))
-        if found < wanted:
-            warnings.warn(
-                f"{wanted - found} of the {wanted} draws before step {self.taken} are not in "
-                "draws: give the DrawStore that the run began with",
-                stacklevel=4,
-            )
 
     def _keep_due(self) -> None:
         """Store the weights as the draw that is due. All processes call this: each has its shards.
@@ -337,13 +331,15 @@ class Stepper:
                     tensors, step=tick.step, cycle=tick.cycle, stage=tick.stage, chain_id=chain_id
                 )
         except DrawConflictError:
-            if self.words.exact_resume is None or tick.step not in self._ahead:
+            other = None if self._exact else "the same number of processes"
+            remedy = self.words.exact_resume or other
+            if remedy is None or tick.step not in self._ahead:
                 raise
             if not self._forked:  # both continuations of the checkpoint belong to the chain
                 warnings.warn(
                     f"the run does not continue exactly from its checkpoint: its draw of step "
                     f"{tick.step}, and others that are stored already, stay as they are; "
-                    f"{self.words.exact_resume} would make it exact",
+                    f"{remedy} would make it exact",
                     stacklevel=4,
                 )
             self._forked = True
@@ -360,27 +356,38 @@ class Stepper:
         Tensors and plain values, safe for `torch.load(weights_only=True)`. Of a sharded model it
         holds the shards of this process.
         """
+        return local_state(self.shared_state())
+
+    def shared_state(self) -> dict[str, Any]:
+        """`state_dict` with tensors of a sharded model as they are: all processes hold parts."""
         self._keep_due()
-        state = {
-            **self.position(),
-            "model": all_tensors(self.model),
-            "sampler": self.sampler.state_dict(),
-            "sources": self._sources.state_dict(),
-        }
-        return pytree.tree_map(
-            lambda x: local_shard(x.detach()) if isinstance(x, Tensor) else plain_value(x), state
+        return plain_state(
+            {
+                **self.position(),
+                "model": all_tensors(self.model),
+                "sampler": self.sampler.state_dict(),
+                "sources": self._sources.state_dict(),
+            }
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from `state`; `SettingsMismatchError` if the settings differ."""
+    def load_state_dict(self, state: dict[str, Any], *, exact: bool = True) -> None:
+        """Resume from `state`; `SettingsMismatchError` if the settings differ.
+
+        `exact=False` says that arithmetic will round differently, as with other processes: draws
+        after the checkpoint that are stored already may then differ from those of this run.
+        """
         with refuse_other_states():
-            check_position(state, self.settings, self.schedule.steps)
-            self._sources.check(state["sources"])
-            check_seed(state["sampler"].get("noise", {}).get("seed"), self._given_seed)
-            copy_weights(self.model, state["model"])
-            self.sampler.load_state_dict(state["sampler"])
+            self.check_state(state)
+            load_tensors(self.model, self.sampler, state)
             self.load_position(state)
             self._sources.load_state_dict(state["sources"])
+        self._exact = exact
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise `SettingsMismatchError` if `state` was made with other settings."""
+        check_position(state, self.settings, self.schedule.steps)
+        self._sources.check(state["sources"])
+        check_seed(state["sampler"].get("noise", {}).get("seed"), self._given_seed)
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
