@@ -27,6 +27,7 @@ from csgmcmc import (
 )
 from csgmcmc.checks import Watch
 from csgmcmc.diagnostics import reference_ess
+from csgmcmc.errors import StoreError
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 from csgmcmc.posterior import Categorical, Gaussian
 from csgmcmc.stacked import StackedParameter
@@ -323,3 +324,113 @@ def test_weights_of_classes(value):
     estimator = BayesianMLPClassifier(epochs=10, chains=1, class_weight=value)
     with pytest.raises(ValueError, match=r"class_weight .*got"):
         estimator.fit(np.ones((6, 2)), [0, 1, 0, 1, 0, 1])
+
+
+# Methods; `tests/test_fuzz_methods.py` tries all of them
+
+
+def kept(draws):
+    draws.append(nn.Linear(2, 1), step=0)
+    return draws
+
+
+METHODS = [
+    ("set_log_likelihood", ("x", 1.0), "draw must be a draw, got 'x'"),
+    ("set_log_likelihood", (None, "x"), "value must be a number, got 'x'"),
+    ("of_chain", ("x",), "chain_id must be a whole number, got 'x'"),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments", "words"), METHODS)
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_methods_of_draws_name_their_arguments(tmp_path, in_memory, method, arguments, words):
+    draws = kept(MemoryDraws() if in_memory else DrawStore(tmp_path))
+    given = [draws[0] if argument is None else argument for argument in arguments]
+    with pytest.raises(ValueError, match=words):
+        getattr(draws, method)(*given)
+
+
+@pytest.mark.parametrize("chain_id", ["x", -1, None, 0.5, torch.ones(2)])
+def test_methods_of_a_store_name_the_chain(tmp_path, chain_id):
+    store = kept(DrawStore(tmp_path))
+    for method in (store.lock_chain, store.is_being_written):
+        with pytest.raises(ValueError, match="chain_id must be"):
+            method(chain_id)
+    with pytest.raises(ValueError, match="each of chain_ids must be"), store.locked([chain_id]):
+        pass
+    with pytest.raises(ValueError, match="chain_ids must be numbers of chains, got 5"):
+        store.close(5)
+
+
+def test_a_draw_of_another_model_is_named_in_one_line():
+    draw = kept(MemoryDraws())[0]
+    for model in (nn.Linear(3, 1), nn.Sequential(nn.Linear(2, 1)), "x"):
+        with pytest.raises(ValueError, match=r"model (is not that of the draw|must be)") as raised:
+            draw.load_into(model)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("path", [5, None, b"x", "a\0b", "absent.json", ".", ""])
+def test_a_recipe_that_cannot_be_read_or_written_is_named(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"path must be|cannot be read"):
+        Recipe.load(path)
+    if path != "absent.json":
+        with pytest.raises(
+            (ValueError, StoreError), match=r"path must be|writing the recipe failed"
+        ):
+            Recipe().save(path)
+
+
+def test_methods_of_a_recipe_name_their_arguments(tmp_path):
+    recipe = Recipe(lr=0.1)
+    recipe.save(tmp_path / "recipe.json")
+    for call, words in [
+        (lambda: Recipe.load(tmp_path / "recipe.json", {}), "defaults must be a Recipe, got {}"),
+        (lambda: recipe.replace(unknown=1), "unknown is no value of a recipe"),
+        (lambda: recipe.make_chain("x", mse_loss, DATA), "model must be a torch.nn.Module"),
+        (lambda: recipe.make_chain(nn.Linear(2, 1), mse_loss, DATA, size=3), "size is no argument"),
+        (lambda: recipe.make_chain(nn.Linear(2, 1), mse_loss, DATA, layout=3), "layout must be"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
+def test_methods_of_a_posterior_name_their_arguments():
+    posterior = Posterior(nn.Linear(2, 1), kept(MemoryDraws()), likelihood=Gaussian(1.0))
+    for call, words in [
+        (lambda: posterior.predict(DATA[0][0], members="x"), "members must be True or False"),
+        (lambda: posterior.weigh("uniform", regions=["a"]), "regions must be numbers"),
+        (lambda: posterior.weigh("uniform", regions=[1, 2]), "regions must be one number for each"),
+        (lambda: posterior.check(DATA, show="x"), "show must be True or False"),
+        (lambda: posterior.log_likelihoods(DATA, again="x"), "again must be True or False"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            call()
+
+
+def test_methods_of_a_sampler_name_their_arguments():
+    sampler = SGLD([nn.Parameter(torch.zeros(2))], lr=0.1, num_data=4)
+    groups = sampler.state_dict()["param_groups"]
+    noise = sampler.state_dict()["noise"]
+    for call, words in [
+        (lambda: sampler.load_state_dict(5), "state_dict must be a dictionary, got 5"),
+        (lambda: sampler.load_state_dict({"noise": noise}), "state_dict must hold param_groups"),
+        (lambda: sampler.load_state_dict({"noise": 5}), "noise must be a dictionary, got 5"),
+        (
+            lambda: sampler.load_state_dict(
+                {"noise": noise, "state": {}, "param_groups": [{**groups[0], "lr": "x"}]}
+            ),
+            "lr must be a number, got 'x'",
+        ),
+        (lambda: sampler.set_lr({}, 0.1), "group must be one of param_groups, got {}"),
+        (lambda: sampler.step(5), "closure must be a function, got 5"),
+        (
+            lambda: SGLD.stationary_variance("x", lr=0.1, num_data=1),
+            "curvature must be a number, got 'x'",
+        ),
+        (lambda: Constant(3).apply(5, 0), "optimizer must be a torch optimizer, got 5"),
+        (lambda: make_chain().run(resume="x"), "resume must be True or False, got 'x'"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            call()

@@ -66,13 +66,15 @@ def finished(tmp_path_factory) -> Path:
     return store
 
 
+HUGE = 10**400  # JSON holds it, a float does not
+
 WRONG = {
     "run": [5, None, {}],
-    "chains": ["x", None, -1, [], 1.5],
-    "cycles": ["x", None],
-    "draws": ["x", {}, -1],
-    "seconds": ["x", None, []],
-    "average": ["x", [1], {"error": "x"}],
+    "chains": ["x", None, -1, [], 1.5, HUGE],
+    "cycles": ["x", None, HUGE],
+    "draws": ["x", {}, -1, HUGE],
+    "seconds": ["x", None, [], HUGE],
+    "average": ["x", [1], {"error": "x"}, {"error": HUGE}],
     "draw": [5, {"NLL": None}],
     "check": [5],
     "why": [[]],

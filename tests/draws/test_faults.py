@@ -466,3 +466,38 @@ def test_a_chain_that_another_process_writes_is_locked_for_this_one(tmp_path):
         DrawStore(tmp_path).lock_chain(0)
     store.close()
     assert json.loads((tmp_path / "store.json").read_text()) == {"format": 1, "dtype": None}
+
+
+WRONG_VALUES = [10**400, -1, None, [1], 0.5]
+WRONG_LINES = [
+    {"likelihood_of": 0, "chain": 0, "log_likelihood": 10**400},
+    {"likelihood_of": 0, "chain": 0, "log_likelihood": "x"},
+    {"likelihood_of": [0], "chain": 0, "log_likelihood": 1.0},
+    {"chain": 0, "provenance": 5, "versions": {}},
+    {"chain": 0},
+]
+
+
+def test_lines_that_no_version_has_written_are_named(tmp_path):
+    fill(tmp_path, 2)
+    file = tmp_path / "chains" / "0000.manifest"
+    content, line = file.read_bytes(), Manifest(file).read_new().records[-1]
+    names = ("step", "cycle", "bytes", "stage", "checksum", "draw")
+    draws = [{**line, name: value} for name in names for value in WRONG_VALUES]
+    words = r"0000\.manifest: has a line that no version has written"
+    for wrong in [*draws, *WRONG_LINES]:
+        file.write_bytes(content)
+        Manifest(file).append(wrong)
+        with pytest.raises(StoreError, match=words):
+            DrawStore(tmp_path)
+
+
+def test_a_manifest_of_no_chain_is_ignored_by_name(tmp_path):
+    fill(tmp_path, 2)
+    file = tmp_path / "chains" / "0000.manifest"
+    content = file.read_bytes()
+    for chain in (10**400, "x", [1], None):
+        file.write_bytes(content)
+        Manifest(file).append({"chain": chain})
+        with pytest.warns(StoreWarning, match=r"0000\.manifest: holds lines of chain .*, ignored"):
+            assert len(DrawStore(tmp_path)) == 0

@@ -137,6 +137,7 @@ def test_a_file_keeps_them(found, tmp_path):
     ("changes", "words"),
     [
         ({"points": -1}, "points must be at least 0"),
+        ({"points": 10**400}, "points must be below"),
         ({"error_name": "<b>"}, "error_name must be one of"),
         ({"nll_by_draws": ["x"]}, r"nll_by_draws\[0\] must be a number"),
         ({"nll_by_draws": []}, "nll_by_draws is empty"),

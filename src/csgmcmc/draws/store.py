@@ -191,6 +191,7 @@ class DrawStore(Draws):
         `provenance` is recorded for this chain, besides that of the store, unless it has draws.
         """
         chain_id = check_count("chain_id", chain_id, at_least=0)
+        made = contents.checked_provenance(provenance)
         with self._mutex, readable_io_errors(self.path, f"locking chain {chain_id}"):
             if not self._holds(chain_id):
                 self._lock(chain_id)
@@ -201,7 +202,7 @@ class DrawStore(Draws):
                         f"with dtype={contents.name_of(self._dtype)}: open it with the same"
                     )
             if provenance is not None:
-                self._write_header(chain_id, provenance)
+                self._write_header(chain_id, made)
 
     def _holds(self, chain_id: int) -> bool:
         """Whether this process holds the lock; a forked child has only the parent's entry of it."""
@@ -278,7 +279,7 @@ class DrawStore(Draws):
         header = self._records.headers.get(chain_id)
         if header is not None and (provenance is None or self._kept.has_chain(chain_id)):
             return
-        made = {**self.provenance, **contents.checked_provenance(provenance or {})}
+        made = {**self.provenance, **(provenance or {})}
         if header is not None and header.get("provenance") == made:
             return
         header = {"chain": chain_id, "provenance": made, "versions": contents.versions()}
