@@ -1,6 +1,7 @@
 """Damaged checkpoints and logs, other seeds and processes: a sentence, or the run goes on."""
 
 import errno
+import json
 import os
 import warnings
 from collections.abc import Callable
@@ -374,6 +375,16 @@ def test_a_damaged_log_stops_no_resume(tmp_path, damage):
     steps = read_scalars(log)["step"].tolist()
     assert steps[:2] == [0, 1]
     assert steps[-10:] == list(range(10, 20))
+
+
+@pytest.mark.parametrize("value", [[1], {}, None, 10**400])
+def test_lines_of_a_log_with_other_values_are_left_out(tmp_path, value):
+    rows = [{"step": step, "loss": 0.5} for step in range(3)]
+    path = tmp_path / "log.jsonl"
+    for name in rows[0]:
+        damaged = [rows[0], {**rows[1], name: value}, rows[2]]
+        path.write_text("".join(json.dumps(row) + "\n" for row in damaged))
+        assert read_scalars(path)["step"].tolist() == [0, 2]
 
 
 def test_a_log_that_cannot_be_made_stops_no_run(tmp_path):

@@ -111,7 +111,7 @@ ARRAY_CASES = [
 @pytest.mark.parametrize(("name", "argument"), ARRAY_CASES)
 def test_nan_and_none_are_refused_among_objects_and_masked_values_everywhere(name, argument):
     value = ARGUMENTS[name][argument]
-    masked = np.ma.array(np.array(value), mask=np.zeros(np.shape(value)))
+    masked = np.ma.array(np.array(value), mask=np.zeros(np.shape(value), dtype=bool))
     masked.reshape(-1)[-1] = np.ma.masked
     for wrong in (as_objects(value, np.nan), as_objects(value, None), masked):
         with pytest.raises(ValueError, match=f"^{argument} must"):
