@@ -36,10 +36,9 @@ class MemoryDraws(Draws):
     def _copy(self, name: str, tensor: Tensor) -> Tensor:
         """A copy, or that of the draw kept before if it is the same."""
         newest = self._newest.get(name)
-        same = (
-            newest is not None and newest.device == tensor.device and newest.dtype == tensor.dtype
-        )
-        return newest if same and torch.equal(newest, tensor) else tensor.clone()
+        if newest is None or (newest.device, newest.dtype) != (tensor.device, tensor.dtype):
+            return tensor.clone()
+        return newest if torch.equal(newest, tensor) else tensor.clone()
 
     def _set_log_likelihood(self, key: Key, value: float) -> None:
         self._kept[key] = replace(self._kept[key], log_likelihood=value)
