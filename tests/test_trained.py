@@ -64,7 +64,7 @@ def test_the_last_layer_has_the_exact_posterior():
     assert stepper is not None
     lr = stepper.sampler.param_groups[0]["lr"]
     curvatures, directions = torch.linalg.eigh(hessian)
-    assert 0.03 < lr * curvatures[-1] / 3.8 < 0.25  # a tenth of the limit of stability
+    assert 0.01 < lr * curvatures[-1] / 3.8 < 0.1  # far from the limit of stability
     drawn = torch.stack([draw.tensors()["head.weight"][0] for draw in posterior.draws])
     along = ((drawn - mode.T) @ directions).double().numpy()
     discrete = [
@@ -77,7 +77,7 @@ def test_the_last_layer_has_the_exact_posterior():
     assert errors.max() < 0.3
     assert np.abs((batches.mean(0) - 1) / errors).max() < 5.5
     exact = 1 / (ROWS * curvatures.numpy())
-    assert np.all(np.array(discrete) < 1.35 * exact)  # at this lr the discrete update is close
+    assert np.all(np.array(discrete) < 1.15 * exact)  # at this lr the discrete update is close
 
 
 def test_only_the_chosen_part_moves_and_the_model_is_left_alone():
@@ -118,7 +118,7 @@ def test_all_weights_move_by_default_except_frozen_ones():
     posterior = posterior_from_trained(model, cross_entropy, loader, epochs=3, **QUICK)
     tensors = posterior.draws[0].tensors()
     assert torch.equal(tensors["head.weight"], model.head.weight)
-    assert not torch.equal(tensors["body.0.weight"], model.body[0].weight)
+    assert not torch.equal(tensors["body.0.weight"], model.state_dict()["body.0.weight"])
     assert posterior.model.get_submodule("body.1").training  # its statistics follow the weights
 
 
@@ -139,6 +139,18 @@ def test_a_folder_holds_the_part_and_repeats_nothing(tmp_path):
         for other in others:
             assert torch.equal(one.tensors()["head.weight"], other.tensors()["head.weight"])
     assert isinstance(Posterior(model, store), Posterior)
+
+
+def test_the_step_size_does_not_depend_on_the_prior():
+    """A prior that is narrower than that of the training raises the loss at any step size."""
+    model, loader = classes()
+    found = []
+    for weight_decay in (1e-4, 0.1):
+        options = {**QUICK, "lr": None, "weight_decay": weight_decay, "epochs": 3}
+        stepper, _, _ = posterior_from_trained(model, cross_entropy, loader, **options).made_by
+        assert stepper is not None
+        found.append(stepper.sampler.param_groups[0]["lr"])
+    assert found[0] == found[1]
 
 
 def test_it_can_be_checked_without_being_told_of_the_run():

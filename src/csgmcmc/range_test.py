@@ -6,9 +6,10 @@ constant; then it falls; and past the stability limit, 2 / curvature for SGD on 
 rises again. The suggestion is a tenth of the lr at which half of the fall is undone, which leaves
 room for the curvature to grow during training.
 
-From trained weights the loss has nowhere to fall. There the suggestion is a tenth of the lr at
-which the loss has doubled, and risen by more than it varies between batches. A little noise moves
-the weights away from the mode, where gradients are 0 and large steps would do no harm for long.
+From trained weights the loss has nowhere to fall. There the suggestion is a thirtieth of the lr at
+which the loss has doubled, and risen by more than it varies between batches: at weights that fit
+their data the curvature may be far below that of their neighbourhood. A little noise moves the
+weights away from the mode, where gradients are 0 and large steps would do no harm for long.
 """
 
 import copy
@@ -37,6 +38,7 @@ MIN_STEPS = 50
 WINDOWS = 20  # running medians are over one such part of the steps
 SAFETY_FACTOR = 10.0  # between the limit and the suggestion
 LOSS_RISE_TO_STOP = 2.0  # relative to the loss at the start
+SAFETY_FACTOR_IF_TRAINED = 30.0
 SPREADS_OF_A_RISE = 3.0  # from trained weights, in standard deviations of a batch's loss
 
 
@@ -139,7 +141,8 @@ def _read(
         rise = max(abs(lowest), fall / 2, SPREADS_OF_A_RISE * float(spread))
         high = np.flatnonzero(smoothed[best:] > lowest + rise)
         limit = float(lrs[best + high[0]]) if len(high) else float(lrs[-1])
-        return SuggestedLR(float(f"{limit / SAFETY_FACTOR:.2g}"), limit, lrs, losses, smoothed)
+        lr = float(f"{limit / SAFETY_FACTOR_IF_TRAINED:.2g}")
+        return SuggestedLR(lr, limit, lrs, losses, smoothed)
     noise = 1.25 / math.sqrt(window) * float(spread)  # standard error of a median
     if fall <= max(3 * noise, 1e-3 * abs(start)):
         raise ValueError(

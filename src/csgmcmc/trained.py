@@ -65,7 +65,7 @@ def posterior_from_trained(
         only: which weights to sample: "last layer", or names of parameters or of modules, such as
             "head" or ["encoder.3", "head.bias"]. By default all that require gradients.
         draws: how many to keep.
-        lr: step size; by default a tenth of the one at which the loss doubles, from a range test.
+        lr: step size; by default a thirtieth of that at which the loss doubles, from a range test.
         temperature: 1 samples the posterior. With more weights than data a lower one predicts
             better, which is why the default is low; choose it on validation data.
         weight_decay: Gaussian prior of precision N * weight_decay; of the training, if it had one.
@@ -95,7 +95,8 @@ def posterior_from_trained(
     recipe = Recipe(lr=lr, temperature=temperature, sampler_options={"momentum": 0.9}, **settings)
 
     def make_cold_sampler(params: list[nn.Parameter], lr: float) -> Sampler:
-        cold = recipe.replace(lr=lr, temperature=TEST_TEMPERATURE)
+        # Without the prior: where it is narrower than that of the training, it raises the loss too.
+        cold = recipe.replace(lr=lr, temperature=TEST_TEMPERATURE, weight_decay=0.0)
         return cold.make_sampler(params, num_data=num_data)
 
     with seeded(seed):  # so that a resumed run finds the same lr

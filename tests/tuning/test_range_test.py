@@ -191,7 +191,8 @@ def test_an_iterator_is_refused():
 def test_from_trained_weights_the_loss_can_only_rise(curvature):
     """At the minimum there is no fall to find; the limit of stability is where the loss rises."""
     model, loader = quadratic(curvature, 0.5 * curvature**0.5)
-    nn.init.constant_(model.weight, 3.0)
+    for weight in model.parameters():
+        nn.init.constant_(weight, 3.0)
     with pytest.raises(ValueError, match="the loss never fell"):
         suggest_lr(model, mse_loss, loader, recipe=PLAIN)
 
@@ -201,4 +202,4 @@ def test_from_trained_weights_the_loss_can_only_rise(curvature):
     found = range_test(model, mse_loss, loader, make_sampler, trained=True)
     limit = 2 / curvature
     assert 0.5 * limit < found.limit < 4 * limit
-    assert found.lr == pytest.approx(found.limit / 10, rel=0.06)
+    assert found.lr == pytest.approx(found.limit / 30, rel=0.06)

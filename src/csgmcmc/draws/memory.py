@@ -42,7 +42,7 @@ class MemoryDraws(Draws):
     def _copy(self, name: str, tensor: Tensor) -> Tensor:
         """A copy, or that of the draw kept before if it is the same."""
         newest = self._newest.get(name)
-        if newest is None or newest.device != tensor.device or newest.dtype != tensor.dtype:
+        if newest is None or (newest.device, newest.dtype) != (tensor.device, tensor.dtype):
             return tensor.clone()
         return newest if torch.equal(newest, tensor) else tensor.clone()
 
