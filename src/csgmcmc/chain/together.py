@@ -72,4 +72,3 @@ def _own_state(checkpoints: Checkpoints, stepper: Stepper, state: dict[str, Any]
 def _processes(stepper: Stepper) -> list[Any]:
     """What decides how sums over processes are rounded."""
     return [stepper.layout.replicas, is_sharded(stepper.model)]
-
