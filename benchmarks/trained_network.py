@@ -75,6 +75,12 @@ class Trained:
     def loader(self) -> DataLoader[Any]:
         return DataLoader(self.data, batch_size=BATCH, shuffle=True)
 
+    @property
+    def whole(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """All data as one batch."""
+        inputs, targets = self.data.tensors
+        return [(inputs, targets)]
+
 
 def train(seed: int, weight_decay: float) -> Trained:
     """One network; the seed decides its digits, initial weights and batches."""
@@ -135,15 +141,13 @@ def ours_last(trained: Trained, setting: tuple[float, float] | None) -> Predict:
 
 def laplace_last(trained: Trained, prior: float) -> Predict:
     """Laplace of the last layer, with the whole matrix."""
-    whole = [trained.data.tensors]
-    draws = last_layer_laplace(trained.model, whole, prior, DRAWS, seed=trained.seed)
+    draws = last_layer_laplace(trained.model, trained.whole, prior, DRAWS, seed=trained.seed)
     return averaged(trained.model, draws)
 
 
 def laplace_diagonal(trained: Trained, prior: float) -> Predict:
     """Laplace of all weights, with the diagonal and linearised predictions."""
-    whole = [trained.data.tensors]
-    draws = diagonal_laplace(trained.model, whole, prior, DRAWS, seed=trained.seed)
+    draws = diagonal_laplace(trained.model, trained.whole, prior, DRAWS, seed=trained.seed)
     return lambda images: linearised_probs(trained.model, draws, images)
 
 
@@ -236,7 +240,7 @@ def _errors(values: NDArray[Any]) -> NDArray[Any]:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("runs/bench/trained_network.json"))
     options = parser.parse_args()
