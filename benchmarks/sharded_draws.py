@@ -15,6 +15,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from torch.distributed.fsdp import fully_shard
 
 from csgmcmc import SGHMC, Constant, DrawStore, Stepper, init_distributed, shutdown_distributed
 from csgmcmc.chain.checkpoint import Checkpoints
-from csgmcmc.chain.together import restore_together, save_together
+from csgmcmc.chain.together import restore, save_together
 from csgmcmc.shards import local_shard, whole_tensor
 
 LAYERS = 40
@@ -91,7 +92,8 @@ def work(rank: int, processes: int, port: int, weights: int, folder: Path) -> No
     found["a checkpoint (weights and velocities)"] = measure(
         lambda: save_together(checkpoints, stepper, {})
     )
-    found["resuming from it"] = measure(lambda: restore_together(checkpoints, stepper))
+    resume = partial(restore, checkpoints, stepper)
+    found["resuming from it"] = measure(lambda: checkpoints.load(resume, stepper.layout))
     found["the weights, gathered by full_tensor"] = measure(
         lambda: {name: whole_tensor(value) for name, value in model.state_dict().items()}
     )
