@@ -13,8 +13,6 @@ hardly depends on it.
     python examples/adapters.py
 """
 
-# ruff: noqa: T201  (an example may print)
-
 import copy
 import tempfile
 from pathlib import Path
@@ -83,7 +81,7 @@ def adapters(
     """Draws of an adapter; at temperature 0 these are snapshots of its training."""
     config = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
     torch.manual_seed(1)  # the same initial adapter for all runs
-    model = get_peft_model(copy.deepcopy(base), config)  # pyright: ignore[reportArgumentType]
+    model = get_peft_model(copy.deepcopy(base), config)
     sampler = csgmcmc.SGHMC(
         [param for param in model.parameters() if param.requires_grad],
         lr=0.05,

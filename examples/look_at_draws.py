@@ -1,0 +1,58 @@
+"""What to do with draws: ArviZ, TensorBoard, and one file that needs torch alone.
+
+pip install '.[arviz,tensorboard]'
+python examples/look_at_draws.py [FOLDER]        # about 15 seconds
+tensorboard --logdir runs/look_at_draws
+"""
+
+import sys
+from pathlib import Path
+
+import arviz_plots
+import arviz_stats
+import matplotlib
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import csgmcmc
+from csgmcmc.chain import read_scalars
+from csgmcmc.integrations.arviz import to_arviz
+
+matplotlib.use("agg")  # to files, without a window
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/look_at_draws")
+torch.manual_seed(0)
+images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
+images = images.float() / 16
+loader = DataLoader(TensorDataset(images[:1000], labels[:1000]), batch_size=50, shuffle=True)
+held_out = DataLoader(TensorDataset(images[1400:], labels[1400:]), batch_size=400)
+model = nn.Sequential(nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10))
+recipe = csgmcmc.Recipe(
+    lr=0.2, temperature=0.1, epochs=24, cycles=4, exploration=0.5, draws_per_cycle=10
+)
+chain = recipe.make_chain(
+    model, nn.functional.cross_entropy, loader, csgmcmc.DrawStore(folder / "store")
+)
+posterior = csgmcmc.Posterior(model, chain.run(resume=True))
+
+# ArviZ: functions of the weights, since the weights themselves have no meaning one by one.
+p = posterior.predict_loader(held_out, members=True)
+unsure = p.entropy.topk(3).indices
+values = {
+    "log_score": posterior.log_scores(held_out).mean(1),
+    "probs": p.members[:, unsure, p.targets[unsure]],
+}
+tree = to_arviz(values, draws=posterior.draws, by="cycle", dims={"probs": ["image"]})
+print(arviz_stats.summary(tree, kind="diagnostics"))
+arviz_plots.plot_forest(tree, combined=False).savefig(str(folder / "forest.png"))
+
+# TensorBoard has the same scalars as this file, which needs no package.
+scalars = read_scalars(folder / "store" / "logs" / "0000.jsonl")
+print(f"{len(scalars['loss'])} steps logged, loss {scalars['loss'][-1]:.3f} at the last")
+
+# Export: model, draws and averaging in one program.
+posterior.export(folder / "digits.pt2", images[:8])
+program = torch.export.load(folder / "digits.pt2").module()
+difference = (program(images[1400:])["probs"] - p.probs).abs().max().item()
+print(f"probabilities of the exported program differ by at most {difference:.1e}")

@@ -1,0 +1,88 @@
+"""The scripts of `examples/` run as their docstrings say, with warnings as errors."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.support import ROOT
+
+EXAMPLES = ROOT / "examples"
+LONGER = {"adapters.py"}  # has tests of its own, in tests/integrations/test_peft.py
+IGNORED = [
+    # As in pyproject.toml: what Lightning does.
+    "ignore:`isinstance(treespec:FutureWarning",
+    "ignore:Checkpoint directory:UserWarning",
+]
+SAID = {
+    "hand_loop": r"one trained network .*NLL 0\.\d+.*\n20 draws .*NLL 0\.\d+",
+    "chain_resume": "12 of 12 draws are those of the run that was not killed, bit for bit",
+    "mixed_table": r"posterior +log loss 0\.\d+",
+    "lightning_digits": r"(whole: 20 of 20 draws[\s\S]*){2}stopped: \d of 20 draws",
+    "trainer_regression": r"\d+% of held-out numbers lie in the 90% intervals",
+    "trainer_lora": r"ten: held-out NLL 0\.\d+ per token[\s\S]*draw 0 for peft",
+    "accelerate_loop": r"resumed at step 250 with 6 draws[\s\S]*the last 12 of 12 draws",
+    "look_at_draws": r"log_score[\s\S]*differ by at most \d\.\de-0[5-9]",
+    "likelihoods": r"heteroscedastic: std 0\.\d+[\s\S]*multi-label[\s\S]*calibrated",
+    "trained_network": r"100 epochs: NLL 0\.\d+\n.*all weights: NLL 0\.\d+.*\n.*last layer",
+    "torchrun_chains": r"the chains start [1-9][\d.]* apart[\s\S]*all chains: NLL 0\.\d+",
+}
+QUICK = {"trained_network"}  # in `make test`
+
+
+def run(folder: Path, *arguments: object) -> str:
+    """What a Python program prints, in a folder of its own."""
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(EXAMPLES)]),
+        "PYTHONWARNINGS": ",".join(["error", *IGNORED]),
+        "OMP_NUM_THREADS": "1",
+    }
+    found = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    return found.stdout
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in SAID]
+)
+def test_an_example_runs(name, tmp_path):
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2"] * name.startswith("torchrun")
+    said = run(tmp_path, *launcher, EXAMPLES / f"{name}.py", "here")
+    assert re.search(SAID[name], said), said
+    assert {path.name for path in tmp_path.iterdir()} == {"here"}  # all of it below the folder
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_task_run(tmp_path):
+    text = (EXAMPLES / "own_task.py").read_text(encoding="utf-8")
+    commands = re.findall(r"^    csgmcmc (.*?)(?: +#.*)?$", text, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["tune", "run", "report"]
+    program = "from csgmcmc.cli import app; app()"
+    said = [run(tmp_path, "-c", program, *command.split()) for command in commands]
+    assert "recipe.json" in said[0]
+    assert "calibrated" in said[1]
+    assert (tmp_path / "runs" / "own_task" / "report.html").exists()
+
+
+def test_every_example_is_short_described_and_run():
+    """Under 60 lines, with a docstring that says how to run it, and a row in the table."""
+    table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    scripts = sorted(EXAMPLES.glob("*.py"))
+    assert {path.stem for path in scripts} == {*SAID, "own_task", "adapters"}
+    for path in scripts:
+        text = path.read_text(encoding="utf-8")
+        assert path.name in LONGER or len(text.splitlines()) < 60, path.name
+        assert text.startswith('"""'), path.name
+        assert re.search(r"pip install '?\.|pip install 'csgmcmc", text), path.name
+        assert f"({path.name})" in table, path.name
