@@ -76,10 +76,9 @@ class Trained:
         return DataLoader(self.data, batch_size=BATCH, shuffle=True)
 
     @property
-    def whole(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """All data as one batch."""
-        inputs, targets = self.data.tensors
-        return [(inputs, targets)]
+    def whole(self) -> list[tuple[Tensor, Tensor]]:
+        images, labels = self.data.tensors
+        return [(images, labels)]
 
 
 def train(seed: int, weight_decay: float) -> Trained:
@@ -212,12 +211,11 @@ def compare(networks: list[Trained], say: Console) -> dict[str, dict[str, Any]]:
     """The setting and the measures (seeds, measures) of every method."""
     found: dict[str, dict[str, Any]] = {}
     for name, (method, settings) in METHODS.items():
-        setting = settings[0]
-        if len(settings) > 1:
-            tried = {each: [validate(method, one, each) for one in networks] for each in settings}
-            setting = min(tried, key=lambda each: float(np.mean(tried[each])))
+        nlls = [np.mean([validate(method, one, each) for one in networks]) for each in settings]
+        setting = settings[int(np.argmin(nlls))]
         measures = np.array([judge(method, one, setting) for one in networks])
-        found[name] = {"setting": setting, "measures": measures.tolist()}
+        tried = [[each, float(nll)] for each, nll in zip(settings, nlls, strict=True)]
+        found[name] = {"setting": setting, "measures": measures.tolist(), "validation": tried}
         say.print(row(name, measures, measures - np.array(next(iter(found.values()))["measures"])))
     return found
 
@@ -240,7 +238,7 @@ def _errors(values: NDArray[Any]) -> NDArray[Any]:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description="Laplace, SWAG and ours.")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=Path("runs/bench/trained_network.json"))
     options = parser.parse_args()

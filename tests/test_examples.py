@@ -30,7 +30,7 @@ SAID = {
     "trained_network": r"100 epochs: NLL 0\.\d+\n.*all weights: NLL 0\.\d+.*\n.*last layer",
     "torchrun_chains": r"the chains start [1-9][\d.]* apart[\s\S]*all chains: NLL 0\.\d+",
 }
-QUICK = {"hand_loop", "accelerate_loop", "likelihoods", "trained_network"}  # in `make test`
+QUICK = {"trained_network"}  # in `make test`
 
 
 def run(folder: Path, *arguments: object) -> str:
