@@ -98,12 +98,13 @@ def test_an_epoch_that_ends_with_fewer_batches_still_steps_with_their_mean():
     """Of five batches two, two and one are accumulated: Lightning halves the last one's loss."""
     data = Points(40)
     draws = fit(
+        Network(num_data=40),
         loader=DataLoader(data, batch_size=8),
         schedule=Constant(6, every=1),
         max_steps=6,
         accumulate_grad_batches=2,
     )
-    module = Network()
+    module = Network(num_data=40)
     sampler = module.configure_optimizers()
     batches = list(DataLoader(data, batch_size=8))
     wanted = MemoryDraws()
