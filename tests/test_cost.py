@@ -146,7 +146,7 @@ def test_the_loop_of_a_fit_is_few_calls_and_none_of_torchs_slow_ones():
     assert "torch/optim/optimizer.py" not in added  # the wrapper of a step
     assert "torch/autograd/profiler.py" not in added
     own = {name: count for name, count in added.items() if "csgmcmc/" in name}
-    assert sum(own.values()) <= 45 * 100, own
+    assert sum(own.values()) <= 50 * 100, own
 
 
 def make_draws(draws, count: int):
@@ -215,9 +215,8 @@ def test_opening_a_store_reads_no_draw(tmp_path, monkeypatch):
     store = DrawStore(tmp_path)
     assert not [path for path in opened if path.suffix == ".safetensors"]
     store[2].tensors()
-    assert [path.name for path in opened if path.suffix == ".safetensors"] == [
-        "0000-000000002.safetensors"
-    ] * 2  # once to check it, once to map it
+    read = [path.name for path in opened if path.suffix == ".safetensors"]
+    assert read == ["0000-000000002.safetensors"]
 
 
 class CountedFile(io.FileIO):

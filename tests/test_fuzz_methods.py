@@ -144,6 +144,7 @@ ARGUMENTS: dict[str, Any] = {
     "lr": lambda _: 0.1,
     "method": lambda _: "uniform",
     "model": lambda _: nn.Linear(2, 1),
+    "name": lambda _: "weight",
     "num_data": lambda _: 4,
     "optimizer": lambda made: made["SGHMC"],
     "param": lambda _: torch.zeros(2),
@@ -158,6 +159,7 @@ ARGUMENTS: dict[str, Any] = {
 }
 OWN: dict[tuple[str, str], dict[str, Any]] = {
     ("Stepper", "load_state_dict"): {"state": lambda made: made["Stepper"].state_dict()},
+    ("Stepper", "check_state"): {"state": lambda made: made["Stepper"].state_dict()},
     ("Stepper", "load_position"): {"state": lambda made: made["Stepper"].position()},
     ("Stepper", "check_loss"): {"loss": lambda _: 1.0},
     ("Recipe", "make_chain"): {"num_data": lambda _: 4},

@@ -205,7 +205,7 @@ def test_bad_input():
         stacking_weights([[-np.inf, 0.0], [-np.inf, 0.0]])
     with pytest.raises(ValueError, match=r"\(draws, points\), got \(2,\)"):
         stacking_weights([1.0, 2.0])
-    with pytest.raises(ValueError, match=r"\(draws, dimensions\), got \(3,\)"):
+    with pytest.raises(ValueError, match=r"\(draws, dimensions\), none empty, got shape \(3,\)"):
         find_regions([1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="number of points must be at least 10, got 3"):
         find_regions(np.zeros((3, 2)))

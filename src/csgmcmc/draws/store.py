@@ -268,8 +268,9 @@ class DrawStore(Draws):
                 self._locks.pop(chain_id).release()
 
     def _create(self) -> None:
-        contents.write_header(self.path, 1, contents.name_of(self._dtype))
-        self._dtype_on_disk = contents.read_dtype(self.path)
+        if not (self.path / "store.json").exists():
+            contents.write_header(self.path, 1, contents.name_of(self._dtype))
+            self._dtype_on_disk = contents.read_dtype(self.path)
 
     def _write_header(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Say what makes the chain, before its first draw.

@@ -24,7 +24,6 @@ from csgmcmc.arguments import (
 )
 from csgmcmc.batches import Loss
 from csgmcmc.devices import check_autocast, check_device
-from csgmcmc.diagnostics.arrays import check_numbers
 from csgmcmc.draws import Draw, Draws, DrawStore
 from csgmcmc.loaders import check_data
 from csgmcmc.posterior.batches import Split, bar_over, groups, plain_split, targets_of
@@ -238,6 +237,7 @@ class Posterior:
             regions: number of the region of each draw, in place of its cycle; -1 leaves it out.
             temperature: that the draws were sampled at; required for "harmonic".
         """
+        from csgmcmc.diagnostics.arrays import check_numbers  # noqa: PLC0415  (scipy is slow)
         from csgmcmc.posterior.weights import harmonic_weights, stacking_weights  # noqa: PLC0415
 
         check_choice("method", method, ("uniform", "harmonic", "stacking"))
