@@ -10,6 +10,7 @@ times. The lines that resume a run are those that start it.
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import torch
@@ -18,6 +19,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
+from csgmcmc.errors import StoreWarning
+
+warnings.simplefilter("ignore", StoreWarning)  # a kill may leave a file that is no draw yet
 
 
 def run(folder: Path) -> csgmcmc.Draws:

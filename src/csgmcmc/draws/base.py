@@ -64,7 +64,7 @@ class Draw:
     def tensor(self, name: str) -> Tensor:
         """One of the tensors. Of a draw that is stored in shards, only its parts are read."""
         found = self._load()
-        if name not in found:
+        if not isinstance(name, str) or name not in found:
             raise ValueError(f"name must be one of the draw's tensors, got {shown(name)}")
         return found[name]
 
