@@ -128,7 +128,8 @@ class ProcessLayout:
         """
         if self.mesh is None:
             return
-        token = folder / f"seen-{secrets.token_hex(8)}.{os.getpid()}.part"
+        # Not named like a temporary file: the writer of another chain removes what looks left over.
+        token = folder / f".seen-{secrets.token_hex(8)}"
 
         def make() -> str:
             if self.writes:
