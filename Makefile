@@ -60,6 +60,7 @@ bench: $(READY) $(PEERS)/.ready ## Time everything beside its plain counterpart 
 	$(BIN)/python benchmarks/predictions.py
 	$(BIN)/python benchmarks/loops.py
 	$(BIN)/python benchmarks/estimators.py
+	$(BIN)/python benchmarks/processes.py
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/profiles.py

@@ -36,7 +36,7 @@ def problem() -> tuple[nn.Sequential, torch.Tensor, torch.Tensor]:
 
 def ours() -> dict[str, torch.Tensor]:
     """Precisions, in the order of `model.parameters()`, and predictions."""
-    # Here, as the other environment has laplace-torch and not what these need.
+    # Inside of the functions: either environment lacks what the other one has.
     from paper.rivals import diagonal_laplace, linearised_probs  # noqa: PLC0415
     from paper.rivals.laplace import (  # noqa: PLC0415
         diagonal_curvature,
@@ -100,7 +100,7 @@ def main(other: str) -> None:
     for name, own in ours().items():
         scale = peer[name].abs().max().double()
         apart = float((own.double() - peer[name].double()).abs().max() / scale)
-        print(f"{name}: {apart:.1e} of the largest entry")  # noqa: T201
+        print(f"{name}: {apart:.1e} of the largest entry")
 
 
 if __name__ == "__main__":

@@ -126,12 +126,12 @@ def main() -> None:
     out = Path("runs/bench/sharded_draws.json")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps({**vars(asked), "rows": rows}, indent=1))
-    print(f"{asked.weights:,} weights, {asked.processes} processes; the most of any process")  # noqa: T201
+    print(f"{asked.weights:,} weights, {asked.processes} processes; the most of any process")
     for name in rows[0]:
         extra = max(row[name]["extra"] for row in rows) / 1e6
         ratio = max(row[name]["extra"] / row[name]["shard"] for row in rows)
         shard = max(row[name]["shard"] for row in rows) / 1e6
-        print(f"{name:40} {extra:8.1f} MB beside a shard of {shard:.1f} MB: {ratio:.2f}")  # noqa: T201
+        print(f"{name:40} {extra:8.1f} MB beside a shard of {shard:.1f} MB: {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import socket
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 PYTHONPATH = os.pathsep.join([str(ROOT / "src"), str(ROOT)])  # the library of this checkout
 CONTEXT = multiprocessing.get_context("forkserver")
 SECONDS = 400  # a job may take this long, on a machine with much else to do
-MOMENT = 5  # how long the others may take once one has failed
+MOMENT = 60  # how long the others may take once one has failed
 
 
 def run_together(job: Job, out: Path, processes: int, **options: Any) -> list[int | None]:
@@ -31,11 +32,9 @@ def run_together(job: Job, out: Path, processes: int, **options: Any) -> list[in
     If one is killed, the others notice, and end with an error. `options` are values of the job.
     """
     out.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     CONTEXT.set_forkserver_preload([job.__module__])
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
+    port = str(free_port())
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(processes)}
     started = []
     for rank in range(processes):
         variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -51,6 +50,16 @@ def run_together(job: Job, out: Path, processes: int, **options: Any) -> list[in
         process.kill()
         process.join()
     return [process.exitcode for process in started]
+
+
+def free_port() -> int:
+    """A port that nothing listens at, below those that the system gives to connections."""
+    first = os.getpid() * 7
+    for port in (20_000 + (first + number) % 9_000 for number in range(9_000)):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise OSError("all ports from 20000 to 28999 are in use")
 
 
 def all_succeed(job: Job, out: Path, processes: int, **options: Any) -> None:

@@ -1,5 +1,6 @@
 """What a step, a run and a prediction cost, counted in operations and files, never in seconds."""
 
+import gc
 import io
 import os
 import sys
@@ -127,11 +128,14 @@ def calls_of_a_fit(epochs: int) -> Counter[str]:
         (4,), epochs=epochs, batch_size=4, draws_per_cycle=1, random_state=0, **ladder
     )
     before = sys.getprofile()
+    gc.collect()
+    gc.disable()  # closing a generator that is garbage is a call, too
     sys.setprofile(count)
     try:
         model.fit(features, labels)
     finally:
         sys.setprofile(before)
+        gc.enable()
     samplers = ("csgmcmc/samplers/", "csgmcmc/shards.py")
     loop = [name for name in counted if not any(part in name for part in samplers)]
     return Counter({name.split("site-packages/")[-1]: counted[name] for name in loop})
@@ -146,7 +150,7 @@ def test_the_loop_of_a_fit_is_few_calls_and_none_of_torchs_slow_ones():
     assert "torch/optim/optimizer.py" not in added  # the wrapper of a step
     assert "torch/autograd/profiler.py" not in added
     own = {name: count for name, count in added.items() if "csgmcmc/" in name}
-    assert sum(own.values()) <= 50 * 100, own
+    assert sum(own.values()) <= 48 * 100, own
 
 
 def make_draws(draws, count: int):

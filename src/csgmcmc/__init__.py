@@ -57,6 +57,6 @@ if not TYPE_CHECKING:  # else every misspelt name would pass
 
     def __getattr__(name: str) -> Any:
         """Rooms that are slow to import, on first use: `csgmcmc.tuning.suggest_lr`."""
-        if name in ("diagnostics", "estimators", "targets", "tuning"):
+        if name in ("diagnostics", "estimators", "planning", "targets", "tuning"):
             return import_module(f"csgmcmc.{name}")
         raise AttributeError(f"module 'csgmcmc' has no attribute {name!r}")

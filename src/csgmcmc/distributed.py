@@ -8,6 +8,7 @@ bit for bit. Only the first replica of a chain writes draws.
 import gc
 import os
 import secrets
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -201,10 +202,14 @@ def shutdown_distributed() -> None:
 
     Python must not exit while threads of a process group are alive: they sometimes abort it. They
     live as long as anything refers to the group, and chains, which do, are in reference cycles.
+
+    Waits for the other processes. In a `finally` it does not while an error is raised: they may
+    wait for this one in turn, and end when it leaves.
     """
     if not dist.is_initialized():
         return
-    dist.barrier()
+    if sys.exception() is None:
+        dist.barrier()
     _mesh.cache_clear()
     gc.collect()
     dist.destroy_process_group()

@@ -5,11 +5,15 @@ All exceptions derive from `CsgmcmcError`, and their names end in Error. Wrong a
 """
 
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class CsgmcmcError(Exception):
-    """Base class of this library's exceptions."""
+    """Base class of this library's exceptions. All of them can be pickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are pickled as a call with their message, which some constructors make.
+        return _unpickled, (type(self), self.args, self.__dict__)
 
 
 class DivergedError(CsgmcmcError, RuntimeError):
@@ -54,6 +58,10 @@ class LockedError(CsgmcmcError, RuntimeError):
     """Another process, or another store object, is writing this chain."""
 
 
+class ProcessError(CsgmcmcError, RuntimeError):
+    """Another process, which this one works with, has failed or ended."""
+
+
 class SettingsMismatchError(CsgmcmcError, ValueError):
     """A run was resumed with other settings than it began with."""
 
@@ -68,6 +76,13 @@ class SamplingWarning(UserWarning):
 
 class StoreWarning(UserWarning):
     """A damaged part of a store is skipped; the rest is usable."""
+
+
+def _unpickled(kind: type[CsgmcmcError], args: tuple[Any, ...], values: dict[str, Any]) -> Any:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(values)
+    return error
 
 
 class _Tick(Protocol):

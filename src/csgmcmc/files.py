@@ -4,8 +4,8 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from csgmcmc.arguments import shown
 from csgmcmc.errors import StoreError
 
 PART = re.compile(r"\.\d+(\.\d+)?\.part$")
-"""How the name of a temporary file ends: numbers of its process and of its thread."""
+"""How the name of a temporary file ends: number of its process, and a random one."""
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors that are about the process, and say nothing about the file."""
@@ -39,7 +39,8 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool
 
     Without `overwrite`, a file that is already there, or appears meanwhile, stays.
     """
-    own = f"{os.getpid()}.{threading.get_native_id()}"  # other threads may write the same file
+    # Other threads may write the same file, and processes of other machines with the same number.
+    own = f"{os.getpid()}.{secrets.randbits(32)}"
     temporary = path.with_name(f"{path.name}.{own}.part")
     try:
         mode = create_anew(temporary)
@@ -127,11 +128,11 @@ def identity_of(path: Path) -> FileIdentity | None:
 
 def readable_size(size: float) -> str:
     """A number of bytes in the unit that fits."""
-    for unit in ("B", "kB", "MB", "GB"):
+    for unit in ("B", "kB", "MB", "GB", "TB"):
         if size < 1000:
             return f"{size:.3g} {unit}"
         size /= 1000
-    return f"{size:,.3g} TB"
+    return f"{size:,.3g} PB"
 
 
 def file_sizes(folder: Path) -> dict[str, int]:

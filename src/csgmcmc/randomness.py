@@ -86,6 +86,14 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
+def reseed(generator: Generator, seed: int) -> None:
+    """Let a generator begin anew with a seed."""
+    if isinstance(generator, torch.Generator):
+        generator.manual_seed(seed)
+    else:
+        generator.bit_generator.state = type(generator.bit_generator)(seed).state
+
+
 def draw_others(number: int) -> None:
     """Let the global generators, which are copies of another process's, draw other numbers."""
     seed = int(torch.randint(2**31, ())) + number

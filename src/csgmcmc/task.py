@@ -25,7 +25,7 @@ from csgmcmc.checks.num_data import default_num_data
 from csgmcmc.loaders import batches_of
 from csgmcmc.posterior import Categorical, Likelihood
 from csgmcmc.posterior.names import as_likelihood
-from csgmcmc.randomness import seeded
+from csgmcmc.randomness import check_generators, seeded
 from csgmcmc.recipe import Recipe
 from csgmcmc.stacked import Stack
 
@@ -94,11 +94,14 @@ class Task:
                 f"choose from {', '.join(allowed)}"
             )
         check_count("accumulate", options.get("accumulate", 1), at_least=1)
+        check_generators(options.get("generators", ()))
 
     @property
     def size(self) -> float:
         """N: `num_data`, or the length of the data set of `data`."""
-        return default_num_data(self.data) if self.num_data is None else self.num_data
+        if self.num_data is not None:
+            return self.num_data
+        return default_num_data(self.data, self.chain_options.get("generators", ()))
 
     def steps_per_epoch(self, replicas: int = 1) -> int:
         """Steps of an epoch, where `replicas` processes divide its batches among them."""

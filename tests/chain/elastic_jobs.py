@@ -6,13 +6,17 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, Dataset
 
 from csgmcmc import SGHMC, Chain, Constant, DrawStore, init_distributed, shutdown_distributed
+from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.errors import StoreError
 
 STEPS, BATCH = 30, 8
@@ -31,15 +35,18 @@ class Numbered(Dataset):
         return index, self.inputs[index], int(self.inputs[index, 0] > 0)
 
 
-def run(out: Path, sharded: bool, until: int = STEPS, slow: float = 0.0, **options) -> None:
+def run(
+    out: Path, sharded: bool, until: int = STEPS, slow: float = 0.0, mesh: Any = None, **options
+) -> None:
     """Go on with a chain, up to a step; each process says which examples it took in each."""
     here = init_distributed(chains=1)
+    mesh = here.mesh if mesh is None else mesh
     torch.manual_seed(5)
     model = nn.Sequential(nn.Linear(6, 13), nn.BatchNorm1d(13).eval(), nn.Tanh(), nn.Linear(13, 2))
     model[1].requires_grad_(False)
-    if sharded and here.mesh is not None:
+    if sharded and mesh is not None:
         for layer in (model[0], model[3], model):
-            fully_shard(layer, mesh=here.mesh)
+            fully_shard(layer, mesh=mesh)
     params = [param for param in model.parameters() if param.requires_grad]
     sampler = SGHMC(params, lr=0.05, num_data=45, momentum=0.5, seed=1)
     data = Numbered()
@@ -76,6 +83,31 @@ def two_folders(out: Path) -> None:
         run(Path(f"machine-{rank}"), sharded=False)
     except StoreError as error:
         (out / f"said-{rank}.txt").write_text(str(error))
+
+
+def fail_alone(out: Path) -> None:
+    """One process fails, while the other waits for it in a sum."""
+    here = init_distributed(chains=1)
+    try:
+        if here.replica_id == 1:
+            raise ValueError("this process alone")
+        dist.all_reduce(torch.zeros(1))
+    finally:
+        shutdown_distributed()
+        (out / f"left-{here.replica_id}").touch()
+
+
+def killed_in_the_first_step(out: Path) -> None:
+    """After the checkpoint of its start."""
+    Chain._step = lambda _: os._exit(1)  # pyright: ignore[reportAttributeAccessIssue]
+    run(out, sharded=True)
+
+
+def killed_in_a_checkpoint(out: Path) -> None:
+    """When shards and index are written, and the file that commits them is not."""
+    Checkpoints.save = lambda *_: os._exit(1)  # pyright: ignore[reportAttributeAccessIssue]
+    dist.init_process_group("gloo")
+    run(out, sharded=True, mesh=init_device_mesh("cpu", (1,)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Damaged checkpoints and logs, other seeds and processes: a sentence, or the run goes on."""
 
 import errno
+import io
 import json
 import os
 import warnings
@@ -227,6 +228,9 @@ WRONG_CONTENTS: dict[str, Callable[[Any], Any]] = {
         torch.zeros(3, dtype=torch.uint8), "sources", "random", "torch"
     ),
     "another loader": with_value({"loader": "Other"}, "sources", "data"),
+    "shards of another kind": with_value(5, "shards"),
+    "sizes of another kind": with_value({"sizes": [1]}, "shards"),
+    "other processes of another kind": with_value(5, "others"),
 }
 
 
@@ -250,6 +254,23 @@ def test_a_whole_checkpoint_with_wrong_content_is_named_and_the_one_before_is_us
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     return small_chain(tmp_path_factory.mktemp("whole")).run()
+
+
+def test_what_a_divergence_names_is_the_checkpoint_that_was_used(tmp_path):
+    with pytest.raises(Stopped):
+        small_chain(tmp_path, callbacks=stop_at(12)).run()
+    newest = tmp_path / "checkpoints" / "0000.pt"
+    torch.save(without("sources")(torch.load(newest, weights_only=True)), newest)
+    named = []
+
+    def stop(info: Any) -> None:
+        named.append(chain.stepper.last_checkpoint)
+        raise Stopped
+
+    chain = small_chain(tmp_path, callbacks=stop)
+    with pytest.warns(StoreWarning, match="the other one is used"), pytest.raises(Stopped):
+        chain.run(resume=True)
+    assert named == [newest.with_name("0000.previous.pt")]
 
 
 def test_wrong_content_without_another_checkpoint_is_an_error_in_one_sentence(tmp_path):
@@ -405,6 +426,7 @@ def test_a_full_disk_ends_the_log_and_not_the_run(tmp_path, monkeypatch, part):
         add_scalar = flush = close = write
 
     def full(self, path, first_step) -> None:
+        self._file = io.StringIO()
         setattr(self, part, Full())
 
     monkeypatch.setattr(ScalarLog, "_open", full)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from csgmcmc.distributed import ProcessLayout
 from csgmcmc.errors import StoreWarning
 from tests.chain import elastic_jobs
 from tests.chain.elastic_jobs import BATCH, STEPS, run
-from tests.processes import PYTHONPATH, all_succeed
+from tests.processes import PYTHONPATH, all_succeed, free_port, run_together
 
 
 def batches(out: Path) -> list[list[int]]:
@@ -131,7 +132,8 @@ def kill_with_children(process_id: int) -> None:
     """As a machine that fails would; torchrun's workers have sessions of their own."""
     children = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
     for each in (process_id, *map(int, children)):
-        os.kill(each, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.kill(each, signal.SIGKILL)
 
 
 @pytest.mark.slow
@@ -141,7 +143,7 @@ def test_a_run_that_loses_a_node_goes_on(alone, tmp_path):
     rendezvous = ["--rdzv-backend=c10d", "--rdzv-id=lost", "--nproc-per-node=1"]
     quick = "last_call_timeout=2,join_timeout=300,keep_alive_interval=1,keep_alive_max_attempt=3"
     variables = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
-    port = 29_500 + os.getpid() % 1000
+    port = free_port()
 
     def agent(is_host: int) -> subprocess.Popen:
         options = [f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-conf={quick},is_host={is_host}"]
@@ -165,3 +167,17 @@ def test_a_run_that_loses_a_node_goes_on(alone, tmp_path):
         if (tmp_path / f"batch-{step}-0-of-1.json").exists():
             stale.unlink()  # a step that was taken again
     assert_same_path(alone, tmp_path)
+
+
+def test_processes_that_wait_for_one_that_failed_end_with_it(tmp_path):
+    run_together(elastic_jobs.fail_alone, tmp_path, processes=2)
+    assert len(list(tmp_path.glob("left-*"))) == 2
+
+
+def test_the_first_checkpoint_is_not_written_again(tmp_path):
+    """By fewer processes, whose index would replace that of a checkpoint that is still needed."""
+    run_together(elastic_jobs.killed_in_the_first_step, tmp_path, processes=2)
+    run_together(elastic_jobs.killed_in_a_checkpoint, tmp_path, processes=1)
+    for error in tmp_path.glob("error-*.txt"):
+        error.unlink()
+    all_succeed(run, tmp_path, processes=2, sharded=True, until=6)

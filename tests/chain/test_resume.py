@@ -153,10 +153,10 @@ def test_generators_of_transforms_are_saved(tmp_path, bits):
     assert_same_runs(tmp_path / "whole", tmp_path / "cut")
 
 
-def kill_again_and_again(path: Path, kills: int, seed: int) -> int:
+def kill_again_and_again(path: Path, kills: int, seed: int, pause: float = 0.01) -> int:
     """Run in a process and kill it at random moments, `kills` times or until it gets through."""
     moments = random.Random(seed)  # noqa: S311
-    command = [sys.executable, support.__file__, str(path), "0.01"]
+    command = [sys.executable, support.__file__, str(path), str(pause)]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     for done in range(kills):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
@@ -179,7 +179,7 @@ def finish_and_compare(path: Path, whole: Path) -> None:
 
 
 def test_killed_processes_lose_nothing(whole, tmp_path):
-    assert kill_again_and_again(tmp_path / "run", kills=3, seed=1) >= 2
+    assert kill_again_and_again(tmp_path / "run", kills=3, seed=1, pause=0.05) >= 2
     finish_and_compare(tmp_path / "run", whole)
 
 

@@ -155,6 +155,8 @@ def test_a_bad_first_cycle_is_named_with_what_helps(quick):
 def test_numbers_that_differ_are_written_so():
     assert told_apart(0.0212, 0.0208) == ["0.0212", "0.0208"]
     assert told_apart(0.5, 0.5 + 1e-9) == ["0.500", "0.500"]
+    assert told_apart(-0.0002, 0.0041) == ["0.000", "0.004"]
+    assert told_apart(-0.0002, 0.0002) == ["-0.0002", "0.0002"]
     assert percents(0.4996, 0.5, digits=0) == ["49.96%", "50.00%"]
     assert describe_noise(0.0999).startswith("injected noise is 0.0999 times")
     assert describe_noise(2412.0).startswith("injected noise is 2,400 times")

@@ -4,6 +4,7 @@ CLASSES = '''
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
@@ -17,8 +18,8 @@ def loss(outputs, labels):
     """Interrupted, not finite, or slow, as files tell."""
     global calls
     calls += 1
-    if Path("slow").exists():
-        time.sleep(0.1)
+    if Path("slow").exists():  # very slow after a number of calls, for signals that come late
+        time.sleep(0.1 if calls <= int(Path("slow").read_text()) else 1)
     if Path("stop").exists() and calls == int(Path("stop").read_text()):
         raise KeyboardInterrupt
     found = nn.functional.cross_entropy(outputs, labels)
@@ -46,6 +47,24 @@ def with_generator():
     return model, loss, DataLoader(data.dataset, 10, shuffle=True, generator=generator)
 
 
+def with_numpy():
+    """The data set draws from a generator of numpy, and N is taken from the data set."""
+    model, loss, data, _ = make_run()
+    generator = np.random.default_rng(7)
+
+    class Noisy(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(data.dataset)
+
+        def __getitem__(self, index):
+            inputs, label = data.dataset[index]
+            return inputs + float(generator.normal()), label
+
+    options = {"generators": [generator]}
+    loader = DataLoader(Noisy(), 10)
+    return {"model": model, "loss": loss, "data": loader, "chain_options": options}
+
+
 def frozen():
     model, loss, data, held_out = make_run()
     model[0].requires_grad_(False)
@@ -57,6 +76,39 @@ GLOBAL = nn.Linear(4, 2)
 
 def same_model():
     return GLOBAL, loss, make_run()[2]
+
+
+def diverges():
+    """In all chains but the first."""
+    model, _, data, _ = make_run()
+    steps = iter(range(10**6))
+    bad = torch.initial_seed() > 0
+
+    def broken(outputs, labels):
+        found = nn.functional.cross_entropy(outputs, labels)
+        return found * float("nan") if bad and next(steps) == 3 else found
+
+    return model, broken, data
+
+
+def never_finite():
+    model, _, data, _ = make_run()
+    return model, lambda outputs, labels: outputs.sum() * float("nan"), data
+
+
+class Otherwise(nn.Linear):
+    def forward(self, inputs):
+        if isinstance(inputs, dict):
+            raise RuntimeError("it takes tensors")
+        return super().forward(inputs)
+
+
+def called_otherwise():
+    def loss(model, batch):
+        return nn.functional.cross_entropy(model(batch["inputs"]), batch["labels"])
+
+    batches = [{"inputs": inputs, "labels": labels} for inputs, labels in make_run()[2]]
+    return {"model": Otherwise(4, 2), "loss": loss, "data": batches, "num_data": 40}
 
 
 def not_a_task():

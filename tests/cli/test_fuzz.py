@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 import csgmcmc.demo
 from csgmcmc import Recipe
 from csgmcmc.cli import app
+from csgmcmc.planning import Machine, Sizes, Step
 from csgmcmc.report import Report
 from tests.chain.support import make_chain
 from tests.cli.scripts import CLASSES
@@ -97,6 +98,8 @@ def command_lines(draw: Any) -> tuple[list[str], dict[str, bytes]]:
             words.append(draw(st.sampled_from([*each.opts, *each.secondary_opts])))
             if not each.is_flag or draw(st.integers(0, 9)) == 0:
                 words.append(draw(WORDS))
+    if name == "plan" and draw(st.booleans()):  # without a script
+        words[1:2] = ["--parameters", "1e9", "--step-seconds", "0.1", "--steps", "1000"]
     if name == "run" and draw(st.booleans()):
         words += ["--out", "store"]
     files = {
@@ -115,14 +118,22 @@ def store(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def _quick(monkeypatch):
-    """What takes minutes is not run: the demo, searches, and the figures of pages."""
+    """What takes long is not run: the demo, searches, processes, measurements, figures of pages."""
     for name in ("mixture", "regression", "moons", "digits"):
         monkeypatch.setattr(csgmcmc.demo, f"show_{name}", lambda *_: None)
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
+    def in_sequence(function: Any, calls: Any, **_: Any) -> Any:
+        return ((key, function(*arguments)) for key, arguments in calls)
+
+    monkeypatch.setattr("csgmcmc.cli.sampling.side_by_side", in_sequence)
     monkeypatch.setattr("csgmcmc.tuning.search._Search.find_lr", stop)
+    measured = Sizes(1e6, 1e6, draw=1e6), Machine(Step(0.1, 0.1, 0.1))
+    monkeypatch.setattr("csgmcmc.cli.plan.measure_task", lambda *_, **__: measured)
+    wire = {"bandwidth": 1e9, "latency": 1e-4, "crowding": 1.1}
+    monkeypatch.setattr("csgmcmc.cli.plan.measure_wire", lambda *_: wire)
     monkeypatch.setattr("csgmcmc.report.page.make_report", lambda _: Report("a page"))
 
 

@@ -109,28 +109,53 @@ def two_chains(tmp_path_factory):
 PROGRAM = [sys.executable, "-c", "from csgmcmc.cli import app; app()", "run"]
 
 
-# Ctrl-C may come between the file of a draw and its line in the manifest.
-@pytest.mark.filterwarnings("ignore:.*not in a manifest, ignored:csgmcmc.errors.StoreWarning")
-def test_a_run_that_was_stopped_by_ctrl_c_goes_on_exactly(two_chains, folder):
-    arguments = ["mine:make_run", *SHORT, "--chains", "2", "--out", "out"]
-    (folder / "slow").touch()
-    process = subprocess.Popen(
+def start(*arguments):
+    """The command in a process of its own, which hears Ctrl-C.
+
+    A shell that starts tests in the background lets them and theirs ignore it.
+    """
+    return subprocess.Popen(
         [*PROGRAM, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # A shell that starts tests in the background lets them and theirs ignore Ctrl-C.
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
+        start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    manifest = folder / "out/chains/0001.manifest"  # a header, and a line for each draw
+
+
+def wait_for_draws(process, *chains):
+    """Until each chain has a draw, or the process has ended."""
+    paths = [Path(f"out/chains/{chain:04d}.manifest") for chain in chains]
     while process.poll() is None:
-        if manifest.exists() and manifest.read_text().count("\n") > 1:
-            break
+        if all(path.exists() and path.read_text().count("\n") > 1 for path in paths):
+            return
         time.sleep(0.02)
+    pytest.fail(process.communicate()[0])
+
+
+def ended(process):
+    """What a process has said; one that hangs says where."""
+    try:
+        return process.communicate(timeout=100)[0]
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # the stack of every thread
+        pytest.fail(process.communicate()[0])
+
+
+# Ctrl-C may come between the file of a draw and its line in the manifest.
+@pytest.mark.filterwarnings("ignore:.*not in a manifest, ignored:csgmcmc.errors.StoreWarning")
+def test_a_run_that_was_stopped_by_ctrl_c_goes_on_exactly(two_chains, folder):
+    arguments = ["mine:make_run", *SHORT, "--chains", "2", "--out", "out"]
+    (folder / "slow").write_text("35")  # chain 1 has its first draw after so many calls
+    process = start(*arguments)
+    wait_for_draws(process, 1)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=100)
+    output = ended(process)
     assert process.returncode == 130, output
-    stopped = r"csgmcmc: chain 1 was stopped at step \d+ of 24 with [1-3] of 4 draws; the same "
+    # A draw whose step was not finished is not counted, and is found again.
+    stopped = r"csgmcmc: chain 1 was stopped at step \d+ of 24 with [0-3] of 4 draws; the same "
     stopped += r"command goes on from step \d+"
     assert re.fullmatch(stopped, output.splitlines()[-1])
     assert "Traceback" not in output
@@ -204,6 +229,8 @@ def test_a_report_can_be_left_out_and_made_later():
         (["mine:no_module"], "model must be a torch.nn.Module, got str"),
         (["mine:same_model", "--chains", "2", *SHORT], "make the model inside the function"),
         (["mine:make_run", "--chains", "0"], "chains must be at least 1, got 0"),
+        (["mine:make_run", "--jobs", "0"], "jobs must be at least 1, got 0"),
+        (["mine:same_model", "--chains", "2", "--jobs", "2"], "make the model inside the function"),
         (["mine:make_run", "--lr", "-1"], "lr must be above 0, got -1.0"),
         (["mine:make_run", "--sampler", "SGD"], "sampler must be one of 'PSGLD', 'SGHMC'"),
         (["mine:make_run", "--epochs", "1"], "too few for draws_per_cycle=3"),
@@ -304,6 +331,133 @@ def test_report_of_a_run_that_was_stopped_is_of_what_there_is(folder):
     assert 'id="trace"' in page
     assert 'id="scores"' not in page
     assert "csgmcmc run measures them at the end of the run." in page
+
+
+def children_of(process_id):
+    """Numbers of the processes that a process has started, and that are no helper of Python's."""
+    found = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
+    lines = {int(one): Path(f"/proc/{one}/cmdline").read_text() for one in found}
+    return [one for one, line in lines.items() if "spawn_main" in line]
+
+
+def is_alive(process_id):
+    """A process that has ended, and that nobody has asked about yet, is not."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+
+
+def test_chains_side_by_side_are_those_in_sequence(two_chains):
+    result = run("mine:make_run", *SHORT, "--chains", "2", "--jobs", "4", "--out", "out")
+    assert result.exit_code == 0, result.output
+    assert "8 draws, 4 cycles, 2 chains" in result.output
+    assert "average of 8 draws" in result.output
+    assert same_draws(two_chains, "out")
+
+
+def test_generators_of_the_script_are_those_of_a_run_in_sequence():
+    arguments = ["mine:with_numpy", *SHORT, "--chains", "2", "--out"]
+    assert run(*arguments, "a").exit_code == 0
+    result = run(*arguments, "b", "--jobs", "2")
+    assert result.exit_code == 0, result.output
+    assert same_draws("a", "b")
+
+
+# Chains may be stopped between the file of a draw and its line in the manifest.
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*not in a manifest, ignored:csgmcmc.errors.StoreWarning")
+def test_chains_that_were_stopped_side_by_side_go_on_exactly(two_chains, folder):
+    """Stopped by Ctrl-C, then killed, then finished by the same command."""
+    arguments = ["mine:make_run", *SHORT, "--chains", "2", "--jobs", "2", "--out", "out"]
+    (folder / "slow").write_text("11")  # each has its first draw after so many calls
+    process = start(*arguments)
+    wait_for_draws(process, 0, 1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    output = ended(process)
+    assert process.returncode == 130, output
+    assert output.splitlines()[-1] == "csgmcmc: stopped; the same command resumes the run"
+    assert "Traceback" not in output
+    kept = len(DrawStore("out"))
+    assert 2 <= kept < 8
+
+    process = start(*arguments)
+    workers: list[int] = []
+    while process.poll() is None and len(workers) < 2:
+        workers = children_of(process.pid)
+        time.sleep(0.02)
+    os.kill(workers[1], signal.SIGKILL)
+    output = ended(process)
+    assert process.returncode == 2, output
+    line = "csgmcmc: a process was killed, perhaps because memory ran out; the others were stopped"
+    assert output.splitlines()[-1] == f"{line}; the same command goes on"
+    assert "Traceback" not in output
+    assert len(DrawStore("out")) >= kept
+
+    (folder / "slow").unlink()
+    process = start(*arguments)
+    output = ended(process)
+    assert process.returncode == 0, output
+    assert "8 draws, 4 cycles, 2 chains" in output
+    assert same_draws(two_chains, "out")
+
+
+@needs_proc
+@pytest.mark.slow
+def test_workers_end_with_a_command_that_was_killed(folder):
+    (folder / "slow").write_text("11")
+    process = start("mine:make_run", *SHORT, "--chains", "2", "--jobs", "2", "--out", "out")
+    wait_for_draws(process, 0, 1)
+    workers = children_of(process.pid)
+    assert len(workers) == 2
+    process.kill()
+    process.communicate()
+    ends = time.monotonic() + 100
+    while any(map(is_alive, workers)):
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "code", "words"),
+    [
+        ("wrong_loss", 1, "Expected input batch_size"),
+        ("diverges", 2, "csgmcmc: chain 1 diverged: the loss is not finite at step 3"),
+    ],
+)
+def test_what_goes_wrong_in_a_process_is_told_as_in_this_one(folder, function, code, words):
+    arguments = (f"mine:{function}", *SHORT, "--chains", "2", "--jobs", "2")
+    result = run(*arguments, "--out", "out")
+    process = start(*arguments, "--out", "other")
+    output = ended(process)
+    assert process.returncode == result.exit_code == code, output
+    assert words in output
+    assert ("Traceback" in output) is (code == 1)
+    if code == 2:  # chain 0 may have ended, and said so, before chain 1 began
+        *progress, last = output.splitlines()
+        assert last.startswith(words), output
+        assert all(line.startswith("chain 0: step ") for line in progress), output
+
+
+def test_processes_of_torchrun_start_no_others(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    result = run("mine:make_run", *SHORT, "--chains", "2", "--jobs", "2")
+    assert result.exit_code == 2
+    assert "jobs=2 cannot be used under torchrun" in result.output
+
+
+def test_a_run_of_several_chains_names_the_option(monkeypatch):
+    monkeypatch.setattr(cli.run, "cores", lambda: 4)
+    result = run("mine:make_run", *SHORT, "--chains", "2", "--no-report")
+    assert result.output.startswith("2 chains in sequence; --jobs 2 runs 2 side by side")
+    monkeypatch.setattr(cli.run, "cores", lambda: 1)
+    assert "--jobs" not in run("mine:make_run", *SHORT, "--chains", "2", "--out", "b").output
 
 
 def torchrun(*arguments):

@@ -1,5 +1,6 @@
 """What the tests of sharded draws start in several processes."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,24 @@ def killed(out: Path, victim: int | None = None, point: int = 0) -> None:
     Chain(model, nn.functional.cross_entropy, data, sampler, schedule, store, **options).run(
         resume=True
     )
+
+
+def begin_at_once(out: Path) -> None:
+    """Two chains with other frozen weights, each of which finds that nobody has stored its own."""
+    here = init_distributed(chains=1)
+    models = [sharded("fully", here.replicas, seed) for seed in (5, 6)]
+    stores = [DrawStore(out / "store", only=keep_trainable(model)) for model in models]
+    stores[1]._base._is_to_write = lambda *_: True  # pyright: ignore[reportAttributeAccessIssue]
+    stores[0].append(models[0], step=3)
+    try:
+        stores[1].append(models[1], step=3, chain_id=1)
+    except StoreError as error:
+        assert "differs from the base" in str(error)
+        return
+    raise AssertionError("not refused")
+
+
+def killed_before_the_line(out: Path) -> None:
+    here = init_distributed(chains=1)
+    DrawStore._enter_draw = lambda *_, **__: os._exit(1)  # pyright: ignore[reportAttributeAccessIssue]
+    DrawStore(out / "store").append(sharded("fully", here.replicas), step=3)

@@ -36,7 +36,7 @@ def test_several_processes_write_their_chains_at_once(tmp_path):
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(chain)])
         for chain in range(4)
     ]
-    assert [process.wait(timeout=120) for process in processes] == [0] * 4
+    assert [process.wait(timeout=400) for process in processes] == [0] * 4
     store = DrawStore(tmp_path)
     assert len(store) == 200
     assert store.verify() == []

@@ -40,7 +40,7 @@ def act(action: str, manifest: Manifest, number: int) -> None:
     elif action == "in writing":  # all but the end of the line
         other.append(record)
         os.truncate(path, path.stat().st_size - 1)
-    elif action == "new file":
+    elif action == "replaced":
         path.unlink(missing_ok=True)
         for copy in range(3 * number):
             other.append({"replaced": copy})

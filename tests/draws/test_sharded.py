@@ -184,3 +184,29 @@ def test_killed_processes_lose_nothing(tmp_path):
         for step, tensors in {**found, **left}.items():
             assert_same(tensors, right[step])
     assert kills >= 8  # other points are past the end of the run
+
+
+def test_two_chains_that_begin_at_once_do_not_replace_what_draws_share(tmp_path):
+    all_succeed(jobs.begin_at_once, tmp_path, processes=2)
+    store = DrawStore(tmp_path / "store")
+    assert store.verify() == []
+    assert_same(store[0].tensors(), jobs.network().state_dict())
+    names = {path.name for path in (tmp_path / "store").glob("base*")}
+    assert names == {"base.safetensors.index.json"} | {
+        f"base-0000-0000{number}-of-00002.safetensors" for number in (1, 2)
+    }
+
+
+def test_what_killed_processes_left_of_a_draw_is_removed_by_a_single_one(tmp_path):
+    run_together(jobs.killed_before_the_line, tmp_path, processes=2)
+    folder = tmp_path / "store" / "draws"
+    assert len(list(folder.glob(f"{STEM}-*-of-00002.safetensors"))) == 2
+    with pytest.warns(StoreWarning, match="not in a manifest, ignored"):
+        store = DrawStore(tmp_path / "store")
+    store.append(jobs.network(), step=3)
+    store.append(jobs.network(), step=4)
+    store.close()
+    assert {path.name for path in folder.iterdir()} == {
+        f"0000-00000000{step}.safetensors" for step in (3, 4)
+    }
+    assert DrawStore(tmp_path / "store").problems == []

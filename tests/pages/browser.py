@@ -66,7 +66,7 @@ def look_at(page, folder, *flags):
         [CHROMIUM, *FLAGS, *flags, f"--user-data-dir={folder}", "--dump-dom", around.as_uri()],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=True,
     )
     seen = re.search(r'<pre id="seen">(.*?)</pre>', result.stdout, re.DOTALL)

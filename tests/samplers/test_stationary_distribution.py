@@ -129,6 +129,18 @@ def test_infinite_variance_past_the_limit_of_stability(sampler):
     assert sampler.stationary_variance(1.0, lr=5.0, num_data=10.0) == float("inf")
 
 
+@pytest.mark.parametrize("sampler", [SGLD, SGHMC, SGNHT, PSGLD])
+@pytest.mark.parametrize("pull", [1e-5, 1e-9, 1e-17])
+def test_the_variance_of_small_steps_is_the_posteriors(sampler, pull):
+    found = sampler.stationary_variance(1e-3, lr=1e3 * pull, num_data=10.0)
+    assert found == pytest.approx(100, rel=pull)
+
+
+@pytest.mark.parametrize("sampler", [SGLD, SGHMC, SGNHT, PSGLD])
+def test_a_variance_beyond_all_numbers_is_infinite(sampler):
+    assert sampler.stationary_variance(1e-320, lr=0.1, num_data=1e-320) == float("inf")
+
+
 @pytest.mark.parametrize(("lr", "temperature"), [(0.1, 1.0), (0.02, 0.25)])
 def test_the_known_noise_of_sgld(lr, temperature):
     chain = make(SGLD, [torch.zeros(1)], lr=lr, temperature=temperature)

@@ -1,12 +1,20 @@
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from csgmcmc import Recipe
 from csgmcmc.cli import app
+from csgmcmc.tuning import read_trials
 
 SCRIPT = """
+import time
+
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -26,6 +34,13 @@ def broken():
 
 def stopped():
     raise KeyboardInterrupt
+
+def slowly():
+    def wait(outputs, labels):
+        time.sleep(0.05)
+        return cross_entropy(outputs, labels)
+    task = make_run()
+    return Task(task.model, wait, task.data, recipe=task.recipe)
 
 def without_data():
     return open("absent.csv")
@@ -113,3 +128,66 @@ def test_without_optuna_it_says_what_to_install(monkeypatch):
     result = run("tune", "tuned_script:make_run")
     assert result.exit_code == 2
     assert "pip install 'csgmcmc[tune]'" in result.output
+
+
+def start(*arguments: str):
+    """The command in a process of its own, which hears Ctrl-C."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from csgmcmc.cli import app; app()", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def reports() -> int:
+    """How many scores the trials of the search have reported."""
+    journal = Path("runs/a/trials.jsonl")
+    return journal.read_text().count('intermediate_value"') if journal.exists() else 0
+
+
+def wait_for_a_report(process) -> list[int]:
+    """Until one more trial has reported a score; the processes that run them."""
+    before = reports()
+    while process.poll() is None and reports() == before:
+        time.sleep(0.05)
+    assert process.poll() is None, process.communicate()[0]
+    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(one) for one in found if "spawn_main" in Path(f"/proc/{one}/cmdline").read_text()]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+@pytest.mark.filterwarnings("ignore::csgmcmc.errors.SamplingWarning")  # of what is best here
+def test_a_search_on_two_processes_that_was_stopped_goes_on(tmp_path):
+    command = ["tune", "tuned_script:slowly", "--out", "runs/a", "--epochs", "12", "--lr", "0.1"]
+    command += ["--trials", "4", "--jobs", "2"]
+    process = start(*command)
+    assert len(wait_for_a_report(process)) == 2
+    began = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 130, output
+    assert output.splitlines()[-1] == "csgmcmc: stopped; the same command resumes the search"
+    assert "Traceback" not in output
+    assert time.monotonic() - began < 60
+    kept = len(read_trials("runs/a"))
+    assert kept < 4
+
+    process = start(*command)
+    workers = wait_for_a_report(process)
+    os.kill(workers[-1], signal.SIGKILL)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 2, output
+    assert "csgmcmc: a process was killed" in output.splitlines()[-1]
+    assert "Traceback" not in output
+    assert len(read_trials("runs/a")) >= kept
+
+    process = start(*command)
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, output
+    assert len(read_trials("runs/a")) == 4
+    assert "best: lr 0.1, cycles" in output

@@ -1,6 +1,7 @@
 import itertools
 import json
 import math
+import shutil
 import sys
 from dataclasses import asdict, replace
 from functools import partial
@@ -20,6 +21,7 @@ from csgmcmc.posterior import Gaussian
 from csgmcmc.randomness import seeded
 from csgmcmc.task import make_task as seeded_task
 from csgmcmc.tuning import read_trials, suggest_lr, tune
+from csgmcmc.tuning.study import ask, open_study
 from tests.tuning.support import EPOCHS, RECIPE, make_task, points, search
 
 
@@ -125,6 +127,37 @@ def test_a_search_that_was_killed_while_writing_goes_on(tmp_path):
     journal.with_name("trials.jsonl.lock").symlink_to(journal)
     assert search(tmp_path / "parts", trials=3) == expected
     assert plain(read_trials(tmp_path / "parts")) == plain(read_trials(tmp_path / "whole"))
+
+
+def in_sequence(function, calls, **_):
+    """As `side_by_side`, without other processes."""
+    return ((key, function(*arguments)) for key, arguments in calls)
+
+
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_trials_side_by_side_are_as_many_as_wanted_and_differ(tmp_path, monkeypatch, processes):
+    if not processes:
+        monkeypatch.setattr("csgmcmc.tuning.search.side_by_side", in_sequence)
+    recipe = search(tmp_path, trials=5, jobs=2)
+    trials = read_trials(tmp_path)
+    assert len(trials) == 5
+    settings = [(trial.cycles, trial.exploration, trial.temperature) for trial in trials]
+    assert settings[0] == (4, 0.8, 0.01)  # the task's own
+    assert len(set(settings)) == 5
+    best = max((t for t in trials if t.outcome == "complete"), key=lambda t: t.score)
+    assert (recipe.cycles, recipe.exploration, recipe.temperature) == settings[best.number - 1]
+    # A trial's score does not depend on where it ran.
+    search(tmp_path / "alone", trials=1)
+    assert read_trials(tmp_path / "alone")[0].score == pytest.approx(trials[0].score, abs=1e-6)
+    search(tmp_path, trials=6)  # one more, and here
+    assert plain(read_trials(tmp_path))[:5] == plain(trials)
+    assert len(read_trials(tmp_path)) == 6
+
+
+def test_a_function_that_other_processes_cannot_import_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="make must be a function of a module"):
+        search(tmp_path / "out", lambda: make_task(), jobs=2)  # noqa: PLW0108
+    assert not (tmp_path / "out").exists()
 
 
 def failing(trial: int, loss):
@@ -259,6 +292,8 @@ def test_a_regression_is_scored_by_its_likelihood(tmp_path):
     ("options", "words"),
     [
         ({"trials": 0}, "trials must be at least 1, got 0"),
+        ({"jobs": 0}, "jobs must be at least 1, got 0"),
+        ({"jobs": 10**6}, "jobs must be below 1024, got 1000000"),
         ({"epochs": -1}, "epochs must be above 0, got -1"),
         ({"epochs": 0.5}, r"epochs=0.5 of 6 steps are too few for cycles=\[1, 2, 4\] with 2 draws"),
         ({"lr": 0.0}, "lr must be above 0, got 0.0"),
@@ -291,3 +326,31 @@ def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch):
 def test_a_folder_without_a_search_is_told(tmp_path):
     with pytest.raises(ValueError, match="holds no search"):
         read_trials(tmp_path)
+
+
+def test_trials_that_were_lost_while_later_ones_ended_are_tried_again(tmp_path):
+    first = {"cycles": 2, "exploration": 0.5, "temperature": 0.1}
+
+    def asked(study, jobs):
+        trial = ask(study, 0, first, jobs=jobs)
+        values = (
+            trial.suggest_categorical("cycles", [1, 2, 4]),
+            trial.suggest_float("exploration", 0.3, 0.9),
+            trial.suggest_float("temperature", 1e-4, 1.0, log=True),
+        )
+        return trial, values
+
+    with open_study(tmp_path, {}) as study:
+        trials, values = zip(*[asked(study, 3) for _ in range(3)], strict=True)
+        assert values[0] == tuple(first.values())
+        study.tell(trials[1], -1.0)  # then the search is killed
+    for jobs in (1, 2):
+        out = shutil.copytree(tmp_path, tmp_path.with_name(f"{jobs} jobs"))
+        with open_study(out, {}) as study:
+            again = []
+            for _ in range(3):
+                trial, found = asked(study, jobs)
+                again.append(found)
+                study.tell(trial, -2.0)
+            assert again[0] == values[0]
+            assert len({values[1], *again}) == 4

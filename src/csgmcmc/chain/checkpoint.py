@@ -205,10 +205,18 @@ def _read(path: Path) -> dict[str, Any]:
         )
     if not isinstance(state, dict) or type(state.get("taken")) is not int or state["taken"] < 0:
         raise StoreError(f"{path} is damaged: it does not say its step")
-    for name, size in state.get("shards", {}).get("sizes", {}).items():
+    for name, size in _sizes_of_shards(path, state).items():
         if file_size(path.with_name(name)) != size:
             raise StoreError(f"{path} is damaged: {name} is missing or truncated")
     return state
+
+
+def _sizes_of_shards(path: Path, state: dict[str, Any]) -> dict[str, int]:
+    shards = state.get("shards", {"sizes": {}})
+    sizes = shards.get("sizes") if isinstance(shards, dict) else None
+    if not isinstance(sizes, dict) or not all(isinstance(name, str) for name in sizes):
+        raise StoreError(f"{path} is damaged: it does not say the sizes of its shards")
+    return sizes
 
 
 def _read_back(path: Path) -> None:

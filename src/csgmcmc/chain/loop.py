@@ -203,7 +203,8 @@ class Chain:
             else:
                 self._check_new()
             self.stepper.begin()
-            if self.stepper.taken == 0:
+            is_saved = self._checkpoints is not None and self._checkpoints.newest_step == 0
+            if self.stepper.taken == 0 and not is_saved:  # to write it again could only harm it
                 self._save()
             try:
                 self._run()
@@ -367,7 +368,7 @@ class Chain:
     def _load(self, state: dict[str, Any]) -> None:
         assert self._checkpoints is not None  # noqa: S101  (they gave the state)
         restore(self._checkpoints, self.stepper, state)
-        self.stepper.last_checkpoint = self._checkpoints.newest
+        self.stepper.last_checkpoint = self._checkpoints.newest_usable
         if self._watch is not None and state.get("watch") is not None:
             with refuse_other_states():
                 self._watch.load_state_dict(state["watch"])

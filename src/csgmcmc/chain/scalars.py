@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from csgmcmc.errors import StoreWarning
 from csgmcmc.files import atomic_write, parts_of, reason_of
@@ -42,11 +42,12 @@ class ScalarLog:
         self._board = _tensorboard(path.with_suffix(""), first_step)
 
     def write(self, row: dict[str, Any]) -> None:
-        self._attempt(lambda: self._write(row))
+        file = self._file
+        if file is not None:  # asked here: every step of a run without a log comes by
+            self._attempt(lambda: self._write(file, row))
 
-    def _write(self, row: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(row) + "\n")
+    def _write(self, file: TextIO, row: dict[str, Any]) -> None:
+        file.write(json.dumps(row) + "\n")
         if self._board is not None:
             for name in ("loss", "lr", "temperature", "draws"):
                 self._board.add_scalar(name, row[name], row["step"])

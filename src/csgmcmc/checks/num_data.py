@@ -13,7 +13,7 @@ pixels of an autoencoder.
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from csgmcmc.batches import Loss, is_pair, quietly
 from csgmcmc.checks.run import level_of_caller
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.loaders import size_of
-from csgmcmc.randomness import preserved_random_state
+from csgmcmc.randomness import Generator, preserved_random_state
 from csgmcmc.stacked import Stack
 
 IGNORED = -100  # the target that `cross_entropy` ignores by default
@@ -66,13 +66,15 @@ def examples_in(loader: Any) -> Examples | None:
     return Examples(fewest, size, max(size, seen))
 
 
-def default_num_data(loader: Any) -> int:
+def default_num_data(loader: Any, generators: Sequence[Generator] = ()) -> int:
     """N of a loader whose examples have one target each; raises a `ValueError` if it is not known.
 
-    With several targets in an example, the loss may be a mean over these or not.
+    With several targets in an example, the loss may be a mean over these or not. `generators` are
+    those from which the data set may draw, as for augmentation: they stay where they are.
     """
     size = size_of(loader)
-    with preserved_random_state(), suppress(IndexError, KeyError, TypeError, NotImplementedError):
+    unknown = (IndexError, KeyError, TypeError, NotImplementedError)
+    with preserved_random_state(generators), suppress(*unknown):
         example = loader.dataset[0]
         each = _count(_named_targets(example))
         if each is None and isinstance(example, Mapping):

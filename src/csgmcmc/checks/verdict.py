@@ -35,11 +35,11 @@ def words_of(stepper: StepperLike | None) -> LoopWords:
 def told_apart(*values: float, digits: int = 3) -> list[str]:
     """Numbers as text, with as many digits as it takes to tell apart those that differ."""
     different = len({round(value, MOST_DIGITS) for value in values})
-    texts = [f"{value:.{digits}f}" for value in values]
-    while len(set(texts)) < different and digits < MOST_DIGITS:
+    while True:
+        texts = [f"{value:z.{digits}f}" for value in values]  # z: no minus before a zero
+        if len(set(texts)) >= different or digits >= MOST_DIGITS:
+            return texts
         digits += 1
-        texts = [f"{value:.{digits}f}" for value in values]
-    return texts
 
 
 def percents(*shares: float, digits: int = 1) -> list[str]:

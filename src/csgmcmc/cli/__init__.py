@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import csgmcmc
-from csgmcmc.cli import demo, inspect, report, run, tune
+from csgmcmc.cli import demo, inspect, plan, report, run, tune
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -24,5 +24,5 @@ def main(
         raise typer.Exit
 
 
-for command in (demo.demo, run.run, tune.tune, inspect.inspect, report.report):
+for command in (demo.demo, run.run, tune.tune, plan.plan, inspect.inspect, report.report):
     app.command()(command)

@@ -3,10 +3,11 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from traceback import walk_tb
 from typing import Annotated, Any
 
 import typer
+
+from csgmcmc.processes import origin_of
 
 Script = Annotated[
     str,
@@ -30,8 +31,7 @@ def is_own(error: BaseException) -> bool:
 
     Errors of a user's own code are shown with a traceback.
     """
-    *_, (innermost, _) = walk_tb(error.__traceback__)
-    return innermost.f_globals.get("__name__", "").partition(".")[0] == "csgmcmc"
+    return origin_of(error).partition(".")[0] == "csgmcmc"
 
 
 @contextmanager

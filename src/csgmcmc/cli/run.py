@@ -12,12 +12,27 @@ import typer
 from rich.console import Console
 
 from csgmcmc.cli.messages import Script, fail, is_own, warnings_in_one_line
-from csgmcmc.cli.sampling import Sampled, check, count_chains, sample, seed_of
+from csgmcmc.cli.sampling import (
+    Sampled,
+    check,
+    check_jobs,
+    count_chains,
+    sample,
+    sample_side_by_side,
+    seed_of,
+)
 from csgmcmc.distributed import shutdown_distributed
 from csgmcmc.draws import DrawStore
-from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError, StoreError
+from csgmcmc.errors import (
+    DivergedError,
+    LockedError,
+    ProcessError,
+    SettingsMismatchError,
+    StoreError,
+)
 from csgmcmc.files import atomic_write, make_folder, readable_io_errors
 from csgmcmc.posterior import Posterior
+from csgmcmc.processes import cores
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import SEEDS, Recipe, read_values
 from csgmcmc.report.run import NAME, PAGE_NUMBERS, Record, check_complete, overview, read_record
@@ -32,23 +47,26 @@ def run(
     config: Annotated[Path | None, typer.Option(help="A recipe as a JSON file.")] = None,
     chains: Annotated[
         int | None,
-        typer.Option(help="Number of chains: in sequence, or divided among torchrun's processes."),
+        typer.Option(help="Number of chains: in sequence, or divided among processes."),
     ] = None,
+    jobs: Annotated[
+        int, typer.Option(help="Processes of this machine that run the chains side by side.")
+    ] = 1,
     sampler: Annotated[str | None, typer.Option(help="SGHMC, SGLD, ...")] = None,
     lr: Annotated[float | None, typer.Option(help="Step size at the start of a cycle.")] = None,
     temperature: Annotated[float | None, typer.Option(help="1 is the posterior.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Gaussian prior.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Passes over the data.")] = None,
     cycles: Annotated[int | None, typer.Option(help="Number of cycles.")] = None,
-    exploration: Annotated[float | None, typer.Option(help="Share of a cycle.")] = None,
+    exploration: Annotated[float | None, typer.Option(help="Exploring share of a cycle.")] = None,
     draws_per_cycle: Annotated[int | None, typer.Option(help="Draws kept in each cycle.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of initial weights, batches and noise.")] = None,
     resume: Annotated[bool, typer.Option(help="Resume a run that was stopped.")] = True,
     report: Annotated[
-        bool | None, typer.Option(help="Score the draws at the end, or again if it is finished.")
+        bool | None, typer.Option(help="Score the draws at the end, or again if the run is done.")
     ] = None,
 ) -> None:
-    """Sample the model of your own script: draws on disk, resume, torchrun, and a report.
+    """Sample the model of your own script: store draws on disk, resume, and report scores.
 
     Options override the recipe of --config, which overrides the script's own. The same command
     resumes a run that was stopped.
@@ -68,12 +86,12 @@ def run(
     name = _name_of(script)
     out = Path("runs") / name.partition(":")[0] if out is None else out
     is_main = os.environ.get("RANK", "0") == "0"  # the one process of torchrun that prints
-    try:
+    with _told_in_one_line(out, is_main):
         _check_paths(config, out)
         make = load_function(script)
         task, recipe = _settle(make, config, given)
         record = _record_of(name, out)
-        total = count_chains(chains)
+        total, jobs = count_chains(chains), check_jobs(jobs)
         check(task, recipe, total)
         if is_main:
             _keep_recipe(recipe, out, resume=resume)
@@ -82,13 +100,27 @@ def run(
                 check_complete(record, out)
                 typer.echo(f"{out} is finished already; another --out starts a new run", err=True)
         else:
+            parts = (make, task, recipe, out, total)
             with warnings_in_one_line(), _timed(record, out, writes=is_main):
-                done = sample(make, task, recipe, out, total, resume=resume)
+                if min(jobs, total) > 1:
+                    done = sample_side_by_side(script, *parts, jobs, resume=resume)
+                else:
+                    done = sample(*parts, resume=resume, on_ready=lambda: _hint(total))
             shutdown_distributed()
             if is_main:
                 record |= _judge(done, out, wanted=report is not False)
                 record["chains"] = max(total, record["chains"])
                 _write(out / NAME, record)
+    if is_main:
+        Console().print(overview(record, out), soft_wrap=True)
+        typer.echo(f"csgmcmc inspect {out} shows the draws, csgmcmc report {out} makes a page")
+
+
+@contextmanager
+def _told_in_one_line(out: Path, is_main: bool) -> Iterator[None]:
+    """Turn errors that are not the script's own into one line and an exit code."""
+    try:
+        yield
     except KeyboardInterrupt as error:
         if is_main:
             notes = getattr(error, "__notes__", ["stopped; the same command resumes the run"])
@@ -98,6 +130,8 @@ def run(
         raise fail(f"{error}: use another --out, or delete {out}") from error
     except (DivergedError, StoreError, LockedError) as error:
         raise fail(str(error)) from error
+    except ProcessError as error:
+        raise fail(f"{error}; the same command goes on") from error
     except ValueError as error:
         if not is_own(error):
             raise  # an error of the script: the traceback says where
@@ -106,9 +140,13 @@ def run(
         if not str(error.filename).startswith(str(out)):
             raise  # not about the folder of the run: an error of the script
         raise fail(str(error)) from error
-    if is_main:
-        Console().print(overview(record, out), soft_wrap=True)
-        typer.echo(f"csgmcmc inspect {out} shows the draws, csgmcmc report {out} makes a page")
+
+
+def _hint(chains: int) -> None:
+    """Say that chains could run side by side, if so."""
+    jobs = min(chains, cores())
+    if jobs > 1 and "WORLD_SIZE" not in os.environ:
+        typer.echo(f"{chains} chains in sequence; --jobs {jobs} runs {jobs} side by side")
 
 
 def _check_paths(config: Path | None, out: Path) -> None:

@@ -1,6 +1,7 @@
 """The chains of a script: the process, the seed and the data of each."""
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,13 +11,15 @@ from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Sequ
 
 from csgmcmc.arguments import check_count
 from csgmcmc.chain import Chain
+from csgmcmc.cli.messages import warnings_in_one_line
 from csgmcmc.distributed import ProcessLayout, init_distributed
 from csgmcmc.draws import DrawStore, keep_trainable
 from csgmcmc.loaders import clone_loader
-from csgmcmc.randomness import seeded
+from csgmcmc.processes import side_by_side, threads_of_each
+from csgmcmc.randomness import reseed, seeded
 from csgmcmc.recipe import Recipe
 from csgmcmc.stepper import LoopWords
-from csgmcmc.task import CHAIN_SEED_OFFSET, MakeTask, Task, with_own_start
+from csgmcmc.task import CHAIN_SEED_OFFSET, MakeTask, Task, load_function, make_task, with_own_start
 
 WORDS = LoopWords(
     resume="the same command",
@@ -31,6 +34,7 @@ WORDS = LoopWords(
     burn_in=None,
     stacking='Posterior.weigh("stacking", held_out)',
 )
+MOST_JOBS = 2**10
 BATCH_SEED_OFFSET = 500  # between the seed of a chain's initial weights and that of its batches
 
 
@@ -60,10 +64,31 @@ def check(task: Task, recipe: Recipe, chains: int) -> None:
     recipe.make_schedule(task.steps_per_epoch(replicas))
 
 
+def check_jobs(jobs: int) -> int:
+    """Number of processes that this command starts itself."""
+    check_count("jobs", jobs, at_least=1, below=MOST_JOBS)
+    if jobs > 1 and "WORLD_SIZE" in os.environ:
+        raise ValueError(
+            f"jobs={jobs} cannot be used under torchrun, which has started its processes already: "
+            "leave out --jobs, or torchrun"
+        )
+    return jobs
+
+
 def sample(
-    make: MakeTask, task: Task, recipe: Recipe, out: Path, chains: int, *, resume: bool = True
+    make: MakeTask,
+    task: Task,
+    recipe: Recipe,
+    out: Path,
+    chains: int,
+    *,
+    resume: bool = True,
+    on_ready: Callable[[], object] = lambda: None,
 ) -> Sampled:
-    """Run the chains of this process in sequence, and return the first."""
+    """Run the chains of this process in sequence, and return the first.
+
+    `on_ready` is called when the first two have their initial weights.
+    """
     world = _variable("WORLD_SIZE", 1)
     if chains < world:  # several processes for each chain
         here = init_distributed(chains)
@@ -71,22 +96,85 @@ def sample(
     else:  # each chain is alone in its process, and needs no mesh
         here = replace(init_distributed(), chain_id=0, mesh=None)
         numbers = range(_variable("RANK", 0), chains, world)
+    shown = _variable("RANK", 0) == 0
+    found = _sample_some(make, task, recipe, out, chains, numbers, here, resume, shown, on_ready)
+    return found[0]
+
+
+def sample_side_by_side(
+    script: str,
+    make: MakeTask,
+    task: Task,
+    recipe: Recipe,
+    out: Path,
+    chains: int,
+    jobs: int,
+    *,
+    resume: bool = True,
+) -> Sampled:
+    """Run the chains in processes that are started here, and return the first."""
+    with_own_start(task, make, seed_of(recipe), 1)  # fails before a process is started
+    jobs = min(jobs, chains)
+    parts = (script, recipe, out, chains, jobs, resume)
+    calls = [(number, (number, *parts)) for number in range(jobs)]
+    for _ in side_by_side(_sample_in_process, calls, jobs=jobs, threads=threads_of_each(jobs)):
+        pass
+    # It is finished: this only reads its checkpoint.
+    here = replace(init_distributed(), chain_id=0, chains=chains)
+    return _sample_one(task, recipe, out, here, resume=True)
+
+
+def _sample_in_process(
+    number: int, script: str, recipe: Recipe, out: Path, chains: int, jobs: int, resume: bool
+) -> None:
+    """The chains of one of the processes: every `jobs`-th."""
+    if torch.cuda.is_available():  # a device for each, where there are as many
+        os.environ["LOCAL_RANK"] = str(number % torch.cuda.device_count())
+    make = load_function(script)
+    task = make_task(make, seed_of(recipe))
+    numbers = range(number, chains, jobs)
+    parts = (make, task, recipe, out, chains, numbers, init_distributed())
+    with warnings_in_one_line():
+        _sample_some(*parts, resume, shown=number == 0)
+
+
+def _sample_some(
+    make: MakeTask,
+    task: Task,
+    recipe: Recipe,
+    out: Path,
+    chains: int,
+    numbers: Sequence[int],
+    here: ProcessLayout,
+    resume: bool,
+    shown: bool,
+    on_ready: Callable[[], object] = lambda: None,
+) -> list[Sampled]:
+    """Run some of the chains in sequence; the first, in a list."""
 
     def started(number: int) -> Task:
         return with_own_start(task, make, seed_of(recipe), number)
 
     # Two at a time, so that a script that cannot make a second model fails before the first runs.
     ready = [started(number) for number in numbers[:2]]
+    on_ready()
     sampled: list[Sampled] = []
     for index, number in enumerate(numbers):
         where = replace(here, chain_id=number, chains=chains)
-        sampled = [*sampled, _sample_one(ready.pop(0), recipe, out, where, resume=resume)][:1]
+        found = _sample_one(ready.pop(0), recipe, out, where, resume=resume, shown=shown)
+        sampled = [*sampled, found][:1]
         ready += [started(later) for later in numbers[index + 2 : index + 3]]
-    return sampled[0]
+    return sampled
 
 
 def _sample_one(
-    task: Task, recipe: Recipe, out: Path, here: ProcessLayout, *, resume: bool
+    task: Task,
+    recipe: Recipe,
+    out: Path,
+    here: ProcessLayout,
+    *,
+    resume: bool,
+    shown: bool = True,
 ) -> Sampled:
     seed = seed_of(recipe) + CHAIN_SEED_OFFSET * here.chain_id
     device = next((param.device for param in task.model.parameters()), here.device)
@@ -94,14 +182,13 @@ def _sample_one(
     task.model.to(device)
     frozen = any(not param.requires_grad for param in task.model.parameters())
     store = DrawStore(out, only=keep_trainable(task.model) if frozen else None)
-    options = {"device": device, "progress": _variable("RANK", 0) == 0, **task.chain_options}
+    options = {"device": device, "progress": shown, **task.chain_options}
     parts = (task.model, task.loss, divided(task.data, here, seed_of(recipe)), store)
     chain = recipe.make_chain(*parts, num_data=task.size, layout=here, **options)
     chain.stepper.words = WORDS
     if here.chain_id > 0:  # otherwise all chains would see the data in the same order
         for generator in chain.generators:
-            if isinstance(generator, torch.Generator):
-                generator.manual_seed(seed + BATCH_SEED_OFFSET)
+            reseed(generator, seed + BATCH_SEED_OFFSET)
     # A finished run whose checkpoints were deleted can still be scored.
     is_finished = len(store.of_chain(chain.chain_id)) == chain.schedule.total_draws
     if not is_finished or (out / "checkpoints").exists():

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from csgmcmc.cli.messages import Script, fail, is_own
+from csgmcmc.errors import ProcessError
 from csgmcmc.task import load_function
 from csgmcmc.tuning import Trial, read_trials
 from csgmcmc.tuning import tune as search
@@ -26,9 +27,12 @@ def tune(
         float | None, typer.Option(help="Step size; by default found by a range test.")
     ] = None,
     held_out: Annotated[
-        float, typer.Option(help="Share of the data to validate on, if the script has no others.")
+        float, typer.Option(help="Share of the data held out, if there are no validation data.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Of initial weights, batches, noise and search.")] = 0,
+    jobs: Annotated[
+        int, typer.Option(help="Processes of this machine that run trials side by side.")
+    ] = 1,
 ) -> None:
     """Search for lr, cycles, exploration and temperature for your own script.
 
@@ -45,11 +49,14 @@ def tune(
             lr=lr,
             held_out=held_out,
             seed=seed,
+            jobs=jobs,
         )
         found = read_trials(out)
     except KeyboardInterrupt:
         typer.echo("csgmcmc: stopped; the same command resumes the search", err=True)
         raise typer.Exit(130) from None
+    except ProcessError as error:
+        raise fail(f"{error}; the same command resumes the search") from error
     except (ValueError, ImportError) as error:
         if not is_own(error):
             raise  # an error of the script: the traceback says where

@@ -177,11 +177,12 @@ def problems_of_files(records: Iterable[dict[str, Any]], sizes: dict[str, int]) 
     return problems
 
 
-def remove_other_shards(folder: Path, record: dict[str, Any]) -> None:
+def remove_other_files(folder: Path, record: dict[str, Any]) -> None:
     """Remove files of a draw that its line does not name: another number of processes left them."""
     stem = draw_stem(record["chain"], record["step"])
-    for path in folder.glob(f"{stem}-*-of-*.safetensors"):
-        if path.name not in record["shards"]:
+    ends = (".safetensors", ".safetensors.index.json", "-*-of-*.safetensors")
+    for path in [path for end in ends for path in folder.glob(stem + end)]:
+        if path.name not in files_of(record):
             path.unlink(missing_ok=True)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from csgmcmc.draws.sharded import (
     ShardedTensors,
+    Written,
     index_name,
     part_of,
     parts_of,
@@ -81,16 +82,31 @@ class SharedTensors:
         return kept
 
     def split_shards(
-        self, tensors: dict[str, Tensor], only: Only, is_needed: Callable[[], bool], mesh: Any
+        self,
+        tensors: dict[str, Tensor],
+        only: Only,
+        is_needed: Callable[[], bool],
+        mesh: Any,
+        chain_id: int,
     ) -> dict[str, Tensor]:
         """`split` of a sharded model, by all processes of its mesh."""
         kept, rest = _split(tensors, only)
         if do_together(mesh, lambda: self._is_to_write(rest, is_needed))[0]:
-            written = write_shards(self.path.parent, self.path.stem, rest, mesh, None)
-            write_index = partial(written.write_index, self._index, overwrite=False)
-            do_together(mesh, write_index if number_in(mesh) == 0 else bool)
+            # Each chain has names of its own: the first index that is written decides which count.
+            stem = f"{self.path.stem}-{chain_id:04d}"
+            written = write_shards(self.path.parent, stem, rest, mesh, None)
+            commit = partial(self._commit, stem, written)
+            do_together(mesh, commit if number_in(mesh) == 0 else bool)
         do_together(mesh, lambda: self._compare(rest, parts_of(rest, mesh)))
         return kept
+
+    def _commit(self, stem: str, written: Written) -> None:
+        """Write the index, unless another chain has; then that one stays and is compared with."""
+        written.write_index(self._index, overwrite=False)
+        needed = written.sizes if self._index.read_text() == written.text else ()
+        for path in self._index.parent.glob(f"{stem}-*-of-*.safetensors"):
+            if path.name not in needed:
+                path.unlink(missing_ok=True)
 
     def _is_to_write(self, rest: Tensors, is_needed: Callable[[], bool]) -> bool:
         if not rest or self.tensors():

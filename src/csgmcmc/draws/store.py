@@ -93,6 +93,7 @@ class DrawStore(Draws):
         self._kept = self._records.kept
         self._locks: dict[int, Lock] = {}
         self._cleaned: set[int] = set()  # chains of which no temporary file is left
+        self._continued: set[int] = set()  # chains to which a draw was added
         self._mutex = threading.RLock()  # for writers in several threads
         self._flushed_later: set[int] = set()
         self._dtype_on_disk: str | None = None
@@ -328,7 +329,7 @@ class DrawStore(Draws):
 
         held = do_together(mesh, prepare)[0]
         if self._only is not None:
-            tensors = self._base.split_shards(tensors, self._only, self._needs_base, mesh)
+            tensors = self._base.split_shards(tensors, self._only, self._needs_base, mesh, chain_id)
         if held is not None:
             own = {name: tensors[name] for name in parts_of(tensors, mesh)}
             if not all(do_together(mesh, lambda: self._holds_numbers(held, own))):
@@ -343,9 +344,7 @@ class DrawStore(Draws):
                 return None
             written.write_index(self._file(name))
             self._write_header(chain_id)
-            record = self._enter_draw(draw, name, written.checksum, shards=written.sizes)
-            contents.remove_other_shards(self.path / "draws", record)
-            return record
+            return self._enter_draw(draw, name, written.checksum, shards=written.sizes)
 
         record = do_together(mesh, commit)[0]
         assert record is not None  # noqa: S101  (the first process has made it)
@@ -383,6 +382,9 @@ class DrawStore(Draws):
         }
         self._records.manifest(draw.chain_id).append(record)
         self._kept[draw.chain_id, draw.step] = record
+        if draw.chain_id not in self._continued:  # a killed run may have left files of this draw
+            contents.remove_other_files(self.path / "draws", record)
+            self._continued.add(draw.chain_id)
         return record
 
     def _set_log_likelihood(self, key: Key, value: float) -> None:

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +24,16 @@ from csgmcmc.estimators.folds import folds, rows_without, weights_of_cycles
 from csgmcmc.estimators.ladder import Ladder
 from csgmcmc.estimators.network import Module, Perceptrons, own_module, perceptron
 from csgmcmc.estimators.record import RunRecord
+from csgmcmc.estimators.runs import (
+    Plan,
+    Run,
+    check_n_jobs,
+    divided,
+    draws_of,
+    effective_jobs,
+    in_parallel,
+    losses_of,
+)
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import Recipe
@@ -31,6 +41,7 @@ from csgmcmc.samplers import Sampler
 from csgmcmc.tuning import suggest_lr
 
 MOST_CHAINS = 10_000
+RUN_SEED_OFFSET = 20_000  # from the seeds of initial weights and of the order of rows
 MIN_EPOCHS = 20  # of a fit, by default
 MIN_ROWS_TO_WEIGH = 20  # with fewer rows nothing is held out, and all cycles have equal weights
 RETRY_SHARE = 0.3  # of the step size, after an attempt that diverged
@@ -39,27 +50,6 @@ WEIGHT_THAT_COUNTS = 0.05  # of a cycle, for `check`
 FALLBACK_LR = 0.3
 PREDICTION_BATCH_SIZE = 4096
 MOST_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate gradients on
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What all chains of a fit learn from, and how.
-
-    Attributes:
-        features: standardised rows of the table.
-        columns: targets, and weights whose mean is 1.
-        rows: for each chain, the numbers of the rows that it learns from.
-        total_weight: sum of the weights as they were given: N, if all rows are learned from.
-        ladder: prior and temperature of each cycle.
-        seed: of the noise; chains add their number for initial weights and the order of rows.
-    """
-
-    features: Tensor
-    columns: tuple[Tensor, ...]
-    rows: list[Tensor]
-    total_weight: float
-    ladder: Ladder
-    seed: int
 
 
 class BayesianMLP(BaseEstimator):
@@ -94,6 +84,7 @@ class BayesianMLP(BaseEstimator):
         batch_size: int,
         random_state: int | np.random.RandomState | None,
         verbose: bool,
+        n_jobs: int | None,
     ) -> None:
         self.hidden_layer_sizes = hidden_layer_sizes
         self.activation = activation
@@ -110,6 +101,7 @@ class BayesianMLP(BaseEstimator):
         self.batch_size = batch_size
         self.random_state = random_state
         self.verbose = verbose
+        self.n_jobs = n_jobs
 
     # For subclasses
 
@@ -145,7 +137,7 @@ class BayesianMLP(BaseEstimator):
 
     def _fit(
         self,
-        X: NDArray[np.float64],  # noqa: N803  (scikit-learn's name)
+        X: NDArray[np.float64],
         targets: Tensor,
         labels: NDArray[np.int64],
         outputs: int,
@@ -158,6 +150,7 @@ class BayesianMLP(BaseEstimator):
             self.lr_ = check_number("lr", self.lr, above=0)
         ladder = Ladder.of(self.prior_scale, self.temperature, self.cycles)
         check_flag("verbose", self.verbose)
+        check_n_jobs(self.n_jobs)
         random = _random(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
         self.scaler_ = StandardScaler().fit(X, sample_weight=sample_weight)
@@ -170,10 +163,9 @@ class BayesianMLP(BaseEstimator):
         rows = rows_without(held_out, len(X)) if weigh else [every_row] * chains
         self._is_perceptron = self.module is None
         total = float(sample_weight.sum())
-        plan = Plan(features, (targets, weights), rows, total, ladder, seed)
+        plan = Plan(features, (targets, weights), rows, total, ladder, seed, self.batch_size)
         for attempt in range(ATTEMPTS if self.lr is None else 1):
-            self.draws_ = MemoryDraws()
-            # A user's module draws initial weights and dropout from the global generators.
+            # A user's module draws initial weights from the global generators.
             with seeded(seed):
                 networks = [self._network(features, outputs, seed + i) for i in range(chains)]
                 models = [self._complete(network, outputs) for network in networks]
@@ -201,37 +193,34 @@ class BayesianMLP(BaseEstimator):
         return perceptron(*sizes, self.activation, generator)
 
     def _run(self, models: list[nn.Module], plan: Plan, lr_share: float) -> bool:
-        """Run all chains: together, where they can, otherwise in turn.
+        """Run all chains: as stacks, where they can be stacked, otherwise each by itself.
 
         Returns whether they were stable. `lr_share` is that of the lr that a range test finds.
         """
         # A stack of one chain would only cost time.
         stacked = self._is_perceptron and self._chains_together and len(models) > 1
-        runs = [range(len(models))] if stacked else [range(i, i + 1) for i in range(len(models))]
-        rows_per_epoch = min(len(own) for own in plan.rows)  # so that all chains are as long
-        losses: list[list[float]] = []
-        per_epoch = 1
-        for chain_ids in runs:
-            own_rows = [plan.rows[chain] for chain in chain_ids]
-            seeds = [plan.seed + chain for chain in chain_ids]
-            data = (plan.features, plan.columns, own_rows, self.batch_size, seeds)
-            batches = Batches(*data, stacked=stacked, rows_per_epoch=rows_per_epoch)
-            own = [models[chain] for chain in chain_ids]
-            model = Perceptrons(own) if stacked else own[0]
-            num_data = plan.total_weight * batches.rows_per_epoch / len(plan.features)
-            recipe = self._recipe(len(batches), num_data, plan.ladder, plan.seed)
-            if self.lr is None and chain_ids[0] == 0:
-                suggested = self._suggest_lr(model, batches, recipe, num_data)
-                self.lr_ = lr_share * min(self._lr_share * suggested, self._most_lr)
-            recipe = recipe.replace(lr=self.lr_)
-            try:
-                losses.append(self._run_chain(model, batches, recipe, num_data, chain_ids[0]))
-            except DivergedError:
-                return False
-            per_epoch = len(batches)
-        means = np.mean(losses, axis=0)
+        first = range(len(models)) if stacked else range(1)
+        batches = plan.batches(first, stacked=stacked)
+        per_epoch = len(batches)
+        recipe = self._recipe(per_epoch, plan)
+        if self.lr is None:  # the same for all chains, however they are divided
+            model = Perceptrons(models) if stacked else models[0]
+            suggested = self._suggest_lr(model, batches, recipe, plan.num_data)
+            self.lr_ = lr_share * min(self._lr_share * suggested, self._most_lr)
+        recipe = recipe.replace(lr=self.lr_)
+        jobs = effective_jobs(self.n_jobs)
+        calls = [
+            ([models[chain] for chain in chain_ids], plan, recipe, chain_ids, stacked, jobs == 1)
+            for chain_ids in divided(len(models), jobs, stacked=stacked)
+        ]
+        try:
+            runs = in_parallel(self._run_chains, calls, jobs)
+        except DivergedError:
+            return False
+        self.draws_, means = draws_of(runs), losses_of(runs)
         epochs = range(0, len(means), per_epoch)
         self.loss_curve_ = [float(np.mean(means[at : at + per_epoch])) for at in epochs]
+        self._run_record = runs[-1].record
         self.module_ = models[-1].eval()
         self.draws_[-1].load_into(self.module_)
         return self._plausible()
@@ -250,27 +239,36 @@ class BayesianMLP(BaseEstimator):
             return FALLBACK_LR
         return found.lr
 
-    def _recipe(self, epoch: int, num_data: float, ladder: Ladder, seed: int) -> Recipe:
+    def _recipe(self, epoch: int, plan: Plan) -> Recipe:
         """All but the step size; `epoch` is the number of steps in one."""
         least = max(MIN_EPOCHS, self._min_steps / epoch)
         return Recipe(
             sampler=self.sampler,
             temperature=1.0,  # which the schedule scales, as the prior of scale 1
-            weight_decay=1 / num_data,
-            temperature_scales=[rung.temperature for rung in ladder.rungs],
-            weight_decay_scales=[1 / rung.prior_scale**2 for rung in ladder.rungs],
+            weight_decay=1 / plan.num_data,
+            temperature_scales=[rung.temperature for rung in plan.ladder.rungs],
+            weight_decay_scales=[1 / rung.prior_scale**2 for rung in plan.ladder.rungs],
             epochs=least if self.epochs is None else self.epochs,
             cycles=self.cycles,
             exploration=self.exploration,
             draws_per_cycle=self.draws_per_cycle,
-            seed=seed,
+            seed=plan.seed,
         )
 
-    def _run_chain(
-        self, model: nn.Module, batches: Batches, recipe: Recipe, num_data: float, chain_id: int
-    ) -> list[float]:
-        """The training loss of each step."""
-        sampler = recipe.make_sampler(self._groups(model), num_data=num_data, chain_id=chain_id)
+    def _run_chains(
+        self,
+        models: list[nn.Module],
+        plan: Plan,
+        recipe: Recipe,
+        chain_ids: range,
+        stacked: bool,
+        alone: bool,
+    ) -> Run:
+        """Run one chain, or some as one stack; in a process of its own unless `alone`."""
+        batches = plan.batches(chain_ids, stacked=stacked)
+        model = Perceptrons(models) if stacked else models[0]
+        options: Any = {"num_data": plan.num_data, "chain_id": chain_ids[0]}
+        sampler = recipe.make_sampler(self._groups(model), **options)
         schedule = recipe.make_schedule(len(batches))
         before_step = self._before_step(model, sampler)
         losses: list[float] = []
@@ -281,22 +279,25 @@ class BayesianMLP(BaseEstimator):
 
         before_step()
         device = next(model.parameters()).device
+        draws = MemoryDraws()
         chain = Chain(
             model,
             self._loss,
             batches,
             sampler,
             replace(schedule, exploration_temperature=self._exploration_temperature),
-            self.draws_,
+            draws,
             device=None if device.type == "cpu" else device,  # where the batches are already
             callbacks=on_step,
             watch=False,  # its warnings are for those who made the chain themselves
-            progress=bool(self.verbose),
+            progress=bool(self.verbose) and (alone or chain_ids[0] == 0),
         )
-        chain.run()
+        # What a user's module draws, as for dropout, does not depend on the other chains.
+        with seeded(plan.seed + RUN_SEED_OFFSET + chain_ids[0]):
+            chain.run()
         sampler.zero_grad()
-        self._run_record = RunRecord(model, sampler, chain.schedule, chain_id=chain_id)
-        return losses
+        record = RunRecord(model, sampler, chain.schedule, chain_id=chain_ids[0])
+        return Run(len(chain_ids), draws, losses, record)
 
     def _posterior(
         self,
@@ -324,7 +325,7 @@ class BayesianMLP(BaseEstimator):
         check: Any = _check_sample_weight
         return check(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
 
-    def check(self, X: ArrayLike, y: ArrayLike, *, show: bool = False) -> Check:  # noqa: N803
+    def check(self, X: ArrayLike, y: ArrayLike, *, show: bool = False) -> Check:
         """Whether the draws were sampled, mix and are calibrated, in words and numbers.
 
         Judges the draws of the cycles that have at least 5% of the weight, which make up the
@@ -357,19 +358,19 @@ class BayesianMLP(BaseEstimator):
 
     # Predicting
 
-    def _checked(self, X: ArrayLike, **options: Any) -> Any:  # noqa: N803
+    def _checked(self, X: ArrayLike, **options: Any) -> Any:
         """The table, and the targets if given, validated by scikit-learn."""
         check: Any = validate_data  # pyright infers wrong types from its docstring
         return check(self, X, dtype=np.float64, **options)
 
-    def _features(self, X: ArrayLike) -> Tensor:  # noqa: N803
+    def _features(self, X: ArrayLike) -> Tensor:
         """Rows as the networks take them."""
         check_is_fitted(self, "posterior_")
         rows = self._checked(X, reset=False)
         features = torch.from_numpy(self.scaler_.transform(rows))
         return features if self._is_perceptron else features.float()
 
-    def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:  # noqa: N803
+    def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:
         """The posterior predictive for rows, in standardised units."""
         batches = self._features(X).split(PREDICTION_BATCH_SIZE)
         return self.posterior_.predict_loader(batches, members=members)

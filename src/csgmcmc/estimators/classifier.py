@@ -27,7 +27,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
     No width of the prior is right for all tables, so by default the method finds it: six cycles go
     from a narrow prior to a wide one, a seventh samples the widest at a lower temperature, and
     stacking weighs them by the rows that each of five chains leaves out. Exploration runs at
-    temperature 0.
+    temperature 0. The chains of a perceptron run together, as one stack in each process.
 
     Args:
         hidden_layer_sizes: widths of the hidden layers, or a single width; () is a linear model.
@@ -56,7 +56,10 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         batch_size: maximum number of rows in a minibatch.
         random_state: seed of initial weights, folds, data order and noise, or a
             `numpy.random.RandomState`. The same integer gives the same fit.
-        verbose: show the progress of a fit.
+        verbose: show the progress of a fit; of several processes, of the first.
+        n_jobs: processes that run the chains side by side, by joblib, whose `parallel_config` works
+            too: None is 1 outside of such a context, -1 is one for each core. The fit is the same
+            for any number, up to rounding.
 
     Attributes:
         classes_: the classes, in the order of the columns of `predict_proba`.
@@ -93,6 +96,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         batch_size: int = 128,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        n_jobs: int | None = None,
     ) -> None:
         super().__init__(
             hidden_layer_sizes,
@@ -110,10 +114,11 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
             batch_size=batch_size,
             random_state=random_state,
             verbose=verbose,
+            n_jobs=n_jobs,
         )
         self.class_weight = class_weight
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Sample networks that classify the rows of `X` as `y`.
 
         Args:
@@ -149,15 +154,15 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         losses = cross_entropy(outputs.flatten(0, -2), labels.flatten(), reduction="none")
         return (weights * losses.view_as(weights)).mean(-1)
 
-    def predictive(self, X: ArrayLike, *, members: bool = False) -> ClassPredictive:  # noqa: N803
+    def predictive(self, X: ArrayLike, *, members: bool = False) -> ClassPredictive:
         """The posterior predictive, with each draw's probabilities if `members`."""
         return self._predictive(X, members=members)
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
+    def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Probability of each of `classes_`, averaged over the draws."""
         return self.predictive(X).probs_numpy()
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable class of each row."""
         likeliest = self.predict_proba(X).argmax(1)  # first: it checks that this is fitted
         return self.classes_[likeliest]

@@ -75,7 +75,10 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         batch_size: maximum number of rows in a minibatch.
         random_state: seed of initial weights, folds, data order and noise, or a
             `numpy.random.RandomState`. The same integer gives the same fit.
-        verbose: show the progress of a fit.
+        verbose: show the progress of a fit; of several processes, of the first.
+        n_jobs: processes that run the chains side by side, by joblib, whose `parallel_config` works
+            too: None is 1 outside of such a context, -1 is one for each core. The fit is the same
+            for any number, up to rounding.
 
     Attributes:
         noise_std_: standard deviation of the noise, in the units of `y`, of each output.
@@ -119,6 +122,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         batch_size: int = 128,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
+        n_jobs: int | None = None,
     ) -> None:
         super().__init__(
             hidden_layer_sizes,
@@ -136,9 +140,10 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
             batch_size=batch_size,
             random_state=random_state,
             verbose=verbose,
+            n_jobs=n_jobs,
         )
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Sample networks that predict `y` from the rows of `X`.
 
         Args:
@@ -241,7 +246,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
 
         return before_step
 
-    def predictive(self, X: ArrayLike, *, members: bool = False) -> GaussianPredictive:  # noqa: N803
+    def predictive(self, X: ArrayLike, *, members: bool = False) -> GaussianPredictive:
         """The posterior predictive in the units of `y`, with each draw's mean if `members`."""
         found: GaussianPredictive = self._predictive(X, members=members)
         mean, scale = map(torch.from_numpy, (self._target_mean, self._target_scale))
@@ -266,7 +271,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         moved = {"loc": (mean + scale * loc)[..., outputs], "scale": (scale * std)[..., outputs]}
         return replace(mixture, parameters=moved)
 
-    def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike) -> Floats:  # noqa: N803
+    def predict_quantiles(self, X: ArrayLike, quantiles: ArrayLike) -> Floats:
         """Quantiles of a new observation at each row, of shape (quantiles, rows[, outputs]).
 
         They are those of the average of all draws' Gaussians, not of one Gaussian.
@@ -293,7 +298,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         standard = np.concatenate(parts, axis=1)
         return self._squeezed(self._target_mean + self._target_scale * standard)
 
-    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Floats:  # noqa: N803
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Floats:
         """Lower and upper end, of shape (2, rows[, outputs]), that hold a new observation.
 
         A share `level` of new observations lies between them, and as many below as above.
@@ -302,14 +307,14 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         return self.predict_quantiles(X, [(1 - level) / 2, (1 + level) / 2])
 
     @overload
-    def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> Floats: ...  # noqa: N803
+    def predict(self, X: ArrayLike, return_std: Literal[False] = False) -> Floats: ...
 
     @overload
-    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Floats, Floats]: ...  # noqa: N803
+    def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
 
     def predict(
         self,
-        X: ArrayLike,  # noqa: N803
+        X: ArrayLike,
         return_std: bool = False,
     ) -> Floats | tuple[Floats, Floats]:
         """Mean of the posterior predictive for each row and, on request, its standard deviation.

@@ -29,10 +29,10 @@ from csgmcmc.stepper import LoopWords, Stepper
 
 require("accelerate", "accelerate")
 
-from accelerate import Accelerator  # noqa: E402
-from accelerate.optimizer import AcceleratedOptimizer  # noqa: E402
+from accelerate import Accelerator
+from accelerate.optimizer import AcceleratedOptimizer
 
-from csgmcmc.integrations import accelerate_checks as checks  # noqa: E402
+from csgmcmc.integrations import accelerate_checks as checks
 
 __all__ = ["AcceleratedRun", "num_targets"]
 

@@ -26,9 +26,9 @@ from csgmcmc.stepper.words import describe_end
 
 require("lightning.pytorch", "lightning")
 
-from lightning.pytorch import Callback, LightningModule, Trainer  # noqa: E402
+from lightning.pytorch import Callback, LightningModule, Trainer
 
-from csgmcmc.integrations import lightning_checks as checks  # noqa: E402
+from csgmcmc.integrations import lightning_checks as checks
 
 __all__ = ["ResumableLoader", "SamplingCallback"]
 

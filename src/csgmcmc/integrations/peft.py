@@ -19,7 +19,7 @@ from csgmcmc.integrations.missing import require
 
 require("peft", "peft")
 
-from peft import PeftModel  # noqa: E402
+from peft import PeftModel
 
 __all__ = ["save_adapters"]
 

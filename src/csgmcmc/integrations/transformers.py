@@ -23,8 +23,8 @@ from csgmcmc.schedules import Schedule
 require("transformers", "transformers")
 require("accelerate", "transformers")
 
-from csgmcmc.integrations.trainer_callback import SamplingCallback  # noqa: E402
-from csgmcmc.integrations.trainer_checks import count_and_tell  # noqa: E402
+from csgmcmc.integrations.trainer_callback import SamplingCallback
+from csgmcmc.integrations.trainer_checks import count_and_tell
 
 __all__ = [
     "Pairs",

@@ -39,7 +39,10 @@ class Moments:
         """
         weight = weights.sum()
         mean = total / weight
-        squares = weighted(weights, (values - mean).square_())
+        self.merge(weight, mean, weighted(weights, (values - mean).square_()))
+
+    def merge(self, weight: Tensor, mean: Tensor, squares: Tensor) -> None:
+        """Add what other moments have found."""
         if self.empty:
             self.empty = False
             self.weight, self.mean, self.squares = weight, mean, squares
@@ -48,6 +51,14 @@ class Moments:
         self.squares = self.squares + squares + offset.square() * (self.weight * weight / both)
         self.mean = self.mean + offset * (weight / both)
         self.weight = both
+
+    def state(self) -> tuple[Tensor, ...]:
+        """The arguments of `merge`; none, if nothing was added."""
+        return () if self.empty else (self.weight, self.mean, self.squares)
+
+
+State = dict[str, Any]
+"""What an average has added up: tensors, and lists of them and plain values, by name."""
 
 
 class Average(ABC):
@@ -97,6 +108,27 @@ class Average(ABC):
         """The predictions of the members, if they were kept."""
         return torch.cat(self._members) if self._members else None
 
+    def state(self) -> State:
+        """What was added so far, for the `merge` of an average of the same kind."""
+        raise ValueError(
+            f"likelihood averages with {type(self).__name__}, which has no state() and merge(): "
+            "predict with share=None, or define both"
+        )
+
+    def merge(self, state: State) -> None:
+        """Add what another average was given: its draws come after those of this one."""
+        raise NotImplementedError
+
+    def common_state(self) -> State:
+        """The part of `state` that all kinds have."""
+        return {"moments": self.moments.state(), "members": self._members}
+
+    def merge_common(self, state: State) -> None:
+        """Add the part that all kinds have."""
+        if state["moments"]:
+            self.moments.merge(*state["moments"])
+        self._members += state["members"]
+
 
 class ClassAverage(Average):
     """Averages probabilities, in log space.
@@ -126,11 +158,23 @@ class ClassAverage(Average):
         # A weighted logsumexp: -inf where a class is impossible under all draws.
         largest = finite.amax(0)
         log_mean = largest + weighted(weights, (log_probs - largest).exp_()).log()
-        known = self._log_probs
-        self._log_probs = log_mean if known is None else torch.logaddexp(known, log_mean)
-        negative_entropy = weighted(weights, probs * finite).sum(0)
-        self._negative_entropy = _plus(self._negative_entropy, negative_entropy)
+        self._add(log_mean, weighted(weights, probs * finite).sum(0))
         self.moments.add(weights, probs, log_mean.exp())
+
+    def _add(self, log_probs: Tensor, negative_entropy: Tensor) -> None:
+        known = self._log_probs
+        self._log_probs = log_probs if known is None else torch.logaddexp(known, log_probs)
+        self._negative_entropy = _plus(self._negative_entropy, negative_entropy)
+
+    def state(self) -> State:
+        sums = (self._log_probs, self._negative_entropy)
+        return {**self.common_state(), "sums": sums, "class_dim": self._class_dim}
+
+    def merge(self, state: State) -> None:
+        self.merge_common(state)
+        self._class_dim = state["class_dim"]
+        if state["moments"]:  # a draw of weight above 0 was added
+            self._add(*state["sums"])
 
     def _shown(self, values: Tensor, dim: int = 0) -> Tensor:
         """As it is reported, from values with the classes in dimension `dim`."""
@@ -193,9 +237,23 @@ class NumberAverage(Average):
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         mean, variance = parts
         self.moments.add(weights, mean, weighted(weights, mean))
-        self._noise_variance = _plus(self._noise_variance, weighted(weights, variance))
-        entropy = weighted(weights, _gaussian_entropy(variance))
+        self._add(weighted(weights, variance), weighted(weights, _gaussian_entropy(variance)))
+
+    def _add(self, noise_variance: Tensor, entropy: Tensor) -> None:
+        self._noise_variance = _plus(self._noise_variance, noise_variance)
         self._expected_entropy = _plus(self._expected_entropy, entropy)
+
+    def state(self) -> State:
+        sums = (self._noise_variance, self._expected_entropy)
+        kept = {"weights": self._weights, "parameters": self._parameters}
+        return {**self.common_state(), "sums": sums, **kept}
+
+    def merge(self, state: State) -> None:
+        self.merge_common(state)
+        self._weights += state["weights"]
+        self._parameters += state["parameters"]
+        if state["moments"]:  # a draw of weight above 0 was added
+            self._add(*state["sums"])
 
     def result(self) -> NumberPredictive:
         assert self._noise_variance is not None  # noqa: S101  (some draw has a weight above 0)

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from csgmcmc.arguments import shown
 from csgmcmc.batches import is_pair
 from csgmcmc.loaders import check_data, to_device
+from csgmcmc.posterior.sharing import ALONE, Share
 from csgmcmc.progress import Bar
 
 Batch = tuple[Any, Any]
@@ -18,6 +19,9 @@ Batch = tuple[Any, Any]
 
 Split = Callable[[Any], Batch]
 """From a batch of a loader to its inputs and targets."""
+
+NOT_OWN = object()
+"""The inputs of a batch that another process evaluates."""
 
 GROUP_BYTES = 64 * 2**20  # of inputs in memory at a time
 
@@ -31,23 +35,28 @@ def plain_split(batch: Any) -> Batch:
     return batch, None
 
 
-def groups(loader: Iterable[Any], split: Split = plain_split) -> Iterator[list[Batch]]:
+def groups(
+    loader: Iterable[Any], split: Split = plain_split, share: Share = ALONE
+) -> Iterator[list[Batch]]:
     """The batches of one pass over `loader`, some at a time; raises if there are none.
 
     Every draw is loaded once for each group. The loader is read only once, so that a loader that
-    shuffles gives every draw the same inputs.
+    shuffles gives every draw the same inputs. The inputs of a batch that is another process's share
+    are `NOT_OWN`.
     """
     check_data(loader, "loader")
     group: list[Batch] = []
     size, empty = 0, True
-    for batch in loader:
+    for number, batch in enumerate(loader):
         empty = False
         found = split(batch)
         if not is_pair(found):
             raise ValueError(f"split must return inputs and targets, got {shown(found)}")
-        group.append((found[0], found[1]))
-        size += bytes_of(group[-1][0])
-        if size >= GROUP_BYTES:
+        share.look_at(found)
+        group.append((found[0] if share.has_batch(number) else NOT_OWN, found[1]))
+        size += bytes_of(found[0])
+        parts = share.parts_of_data  # each process has about as much, and something to do
+        if size >= GROUP_BYTES * parts and len(group) >= parts:
             yield group
             group, size = [], 0
     if group:

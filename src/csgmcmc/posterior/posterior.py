@@ -1,6 +1,6 @@
 """Predictions averaged over draws."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
@@ -26,12 +26,12 @@ from csgmcmc.batches import Loss
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.draws import Draw, Draws, DrawStore
 from csgmcmc.loaders import check_data
-from csgmcmc.posterior.batches import Split, bar_over, groups, plain_split, targets_of
+from csgmcmc.posterior.batches import Split, plain_split
 from csgmcmc.posterior.likelihoods import Likelihood
-from csgmcmc.posterior.members import Forward, Members, full_precision, plain_forward
+from csgmcmc.posterior.members import Forward, Members, plain_forward
 from csgmcmc.posterior.names import as_likelihood
+from csgmcmc.posterior.passes import add_outputs, needed_draws, predictions, scores
 from csgmcmc.posterior.predictive import Predictive
-from csgmcmc.progress import Bar
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -134,42 +134,44 @@ class Posterior:
         With `members` it also holds the prediction of each draw.
         """
         keep_members = check_flag("members", members)
-        return self._predictions([inputs], keep_members, Bar("", None, shown=False))[0]
+        average = self.likelihood.average()
+        add_outputs(self, [average], [inputs], needed_draws(self, keep_members), keep_members)
+        return average.result()
 
-    def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
+    def predict_loader(
+        self,
+        loader: Iterable[Any],
+        *,
+        members: bool = False,
+        share: Literal["draws", "data"] | None = None,
+    ) -> Predictive:
         """The averaged prediction for all of a loader, in its order.
 
-        Batches are inputs, or pairs of inputs and targets, which the prediction then holds; or
-        what `split` makes such pairs of.
+        With `share`, the processes of a program that `torchrun` has started, and that has called
+        `init_distributed`, each do a part. All of them must call this, with the same draws and a
+        loader of the same data in the same order; all get the same result, that of one process up
+        to rounding.
+
+        Args:
+            loader: batches are inputs, or pairs of inputs and targets, which the prediction then
+                holds; or what `split` makes such pairs of.
+            members: keep the prediction of each draw, too.
+            share: "draws": each process evaluates its part of the draws on every batch. "data":
+                each evaluates all draws on every n-th batch. None, and without several processes:
+                this process does everything.
         """
-        members = check_flag("members", members)
-        with bar_over(loader, len(self.draws), "predicting", shown=self.progress) as bar:
-            parts: list[Predictive] = []
-            for group in groups(loader, self.split):
-                found = self._predictions([inputs for inputs, _ in group], members, bar)
-                for prediction, (_, targets) in zip(found, group, strict=True):
-                    own = targets if isinstance(targets, Tensor) else None
-                    parts.append(replace(prediction, targets=own))
+        parts = list(predictions(self, loader, check_flag("members", members), share))
         return type(parts[0]).joined(parts)
 
-    def _predictions(self, batches: list[Any], keep_members: bool, bar: Bar) -> list[Predictive]:
-        """The averaged prediction for each batch."""
-        averages = [self.likelihood.average() for _ in batches]
-        counting = None if keep_members else np.flatnonzero(self.weights).tolist()
-        with torch.inference_mode():
-            for numbers, batch, outputs in self.members.outputs(batches, counting):
-                with full_precision(self.members.device):
-                    averages[batch].add(self.weights[numbers], outputs, keep_members)
-                bar.advance(len(numbers))
-        # Outside inference mode, so that a user may go on computing with the tensors.
-        return [average.result() for average in averages]
-
-    def log_scores(self, loader: Iterable[Any]) -> Tensor:
+    def log_scores(
+        self, loader: Iterable[Any], *, share: Literal["draws", "data"] | None = None
+    ) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, points).
 
         That of a data point is the sum over its targets: labels, pixels, tokens or outputs.
+        `share` divides the work among processes, as in `predict_loader`.
         """
-        return torch.cat(list(self._scores(loader)), dim=1)
+        return torch.cat(list(scores(self, loader, share)), dim=1)
 
     def log_likelihoods(
         self, loader: Iterable[Any] | None = None, *, again: bool = False
@@ -193,8 +195,8 @@ class Posterior:
         with ExitStack() as writing:
             if isinstance(source, DrawStore):  # an error now, rather than after the work
                 writing.enter_context(source.locked({draw.chain_id for draw in self.draws}))
-            for scores in self._scores(loader):
-                totals += scores.sum(1).cpu().numpy()
+            for found in scores(self, loader):
+                totals += found.sum(1).cpu().numpy()
             if isinstance(source, Draws):
                 for draw, value in zip(self.draws, totals, strict=True):
                     source.set_log_likelihood(draw, value)
@@ -204,19 +206,6 @@ class Posterior:
         ]
         return totals
 
-    def _scores(self, loader: Iterable[Any]) -> Iterator[Tensor]:
-        """The scores (draws, points) of one group of batches at a time."""
-        with bar_over(loader, len(self.draws), "scoring", shown=self.progress) as bar:
-            for group in groups(loader, self.split):
-                targets = targets_of(group, self.members.device)
-                scores: list[list[Tensor]] = [[] for _ in group]
-                with torch.inference_mode():
-                    for numbers, batch, outputs in self.members.outputs([x for x, _ in group]):
-                        with full_precision(self.members.device):
-                            scores[batch].append(self.likelihood.log_prob(outputs, targets[batch]))
-                        bar.advance(len(numbers))
-                yield torch.cat([torch.cat(parts) for parts in scores], dim=1)
-
     def weigh(
         self,
         method: Method,
@@ -225,6 +214,7 @@ class Posterior:
         by: Literal["cycle", "draw"] = "cycle",
         regions: ArrayLike | None = None,
         temperature: float | None = None,
+        share: Literal["draws", "data"] | None = None,
     ) -> "Posterior":
         """The same draws with other weights.
 
@@ -236,12 +226,15 @@ class Posterior:
             by: what "stacking" weighs: cycles, or single draws.
             regions: number of the region of each draw, in place of its cycle; -1 leaves it out.
             temperature: that the draws were sampled at; required for "harmonic".
+            share: for "stacking": divides the work among processes, as in `predict_loader`.
         """
         from csgmcmc.diagnostics.arrays import check_numbers  # noqa: PLC0415  (scipy is slow)
         from csgmcmc.posterior.weights import harmonic_weights, stacking_weights  # noqa: PLC0415
 
         check_choice("method", method, ("uniform", "harmonic", "stacking"))
         check_choice("by", by, ("cycle", "draw"))
+        if share is not None and method != "stacking":
+            raise ValueError("share is for stacking")
         if by == "draw" and (method != "stacking" or regions is not None):
             raise ValueError("by='draw' is for stacking without regions")
         labels = self.cycles
@@ -261,8 +254,8 @@ class Posterior:
         elif method == "stacking":
             if loader is None:
                 raise ValueError("stacking needs held-out data: give weigh a loader of it")
-            scores = self.log_scores(loader).cpu().numpy()
-            weights = stacking_weights(scores, None if by == "draw" else labels)
+            held_out = self.log_scores(loader, share=share).cpu().numpy()
+            weights = stacking_weights(held_out, None if by == "draw" else labels)
         return self._with_weights(weights)
 
     def with_draws(self, draws: Sequence[Draw]) -> "Posterior":

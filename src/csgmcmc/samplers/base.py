@@ -155,7 +155,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         temperature, num_data, curvature, _ = checked_formula(
             temperature=temperature, num_data=num_data, curvature=curvature, lr=lr
         )
-        return temperature / (num_data * curvature)
+        return temperature / num_data / curvature  # their product may be rounded to 0
 
     def check_options(self, options: Group) -> None:
         """Raise a `ValueError` that names an option out of its range. Subclasses extend it."""

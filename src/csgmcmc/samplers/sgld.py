@@ -92,7 +92,8 @@ class SGLD(Sampler):
             minibatch_variance=minibatch_variance,
         )
         added = 2 * lr * temperature / num_data + lr**2 * minibatch_variance
-        kept = 1 - (1 - lr * curvature) ** 2
+        pull = lr * curvature
+        kept = pull * (2 - pull)  # 1 - (1 - pull)**2, which would lose the digits of a small pull
         return added / kept if kept > 0 else math.inf
 
     def update(

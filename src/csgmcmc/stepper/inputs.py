@@ -82,6 +82,23 @@ def warn_of_lost_draws(wanted: int, found: int, taken: int) -> None:
         )
 
 
+def warn_of_other_draws(step: int, remedy: str) -> None:
+    """Warn that a resumed run has found another draw than the one that is stored for a step."""
+    warnings.warn(
+        f"the run does not continue exactly from its checkpoint: its draw of step {step}, and "
+        f"others that are stored already, stay as they are; {remedy} would make it exact",
+        stacklevel=5,
+    )
+
+
+def remember_initial_options(sampler: torch.optim.Optimizer) -> None:
+    """Note the options that schedules scale, as samplers do: a resumed run finds the same."""
+    for group in sampler.param_groups:
+        for option in ("lr", "weight_decay"):
+            if option in group:
+                group.setdefault(f"initial_{option}", float(group[option]))
+
+
 def check_parts(
     model: nn.Module, sampler: torch.optim.Optimizer, schedule: Schedule, draws: Draws
 ) -> None:

@@ -10,7 +10,6 @@
 """
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,9 +40,11 @@ from csgmcmc.stepper.inputs import (
     check_chain_id,
     check_gradients,
     check_parts,
+    remember_initial_options,
     trained_parameters,
     warn_of_lost_draws,
     warn_of_narrow_weights,
+    warn_of_other_draws,
 )
 from csgmcmc.stepper.loading import check_position, refuse_other_states
 from csgmcmc.stepper.plain_step import take_step
@@ -120,10 +121,7 @@ class Stepper:
         self._exact = True  # whether the resumed run rounds as the one before
         self._forked = False  # whether one of them differs from what the resumed run finds
         self._masks = mask_buffers(model)  # which may be infinite
-        for group in sampler.param_groups:  # as samplers do, so that a resumed run finds the same
-            for option in ("lr", "weight_decay"):
-                if option in group:
-                    group.setdefault(f"initial_{option}", float(group[option]))
+        remember_initial_options(sampler)
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
         self.settings = {
             "schedule": repr(schedule),
@@ -336,12 +334,7 @@ class Stepper:
             if remedy is None or tick.step not in self._ahead:
                 raise
             if not self._forked:  # both continuations of the checkpoint belong to the chain
-                warnings.warn(
-                    f"the run does not continue exactly from its checkpoint: its draw of step "
-                    f"{tick.step}, and others that are stored already, stay as they are; "
-                    f"{remedy} would make it exact",
-                    stacklevel=4,
-                )
+                warn_of_other_draws(tick.step, remedy)
             self._forked = True
         finally:
             if not self._hold_lock:

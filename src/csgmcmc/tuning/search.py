@@ -5,7 +5,7 @@ of epochs from the same initial weights. After each cycle the posterior predicti
 a trial below the median of the others at the same share of the budget is pruned.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,28 @@ from typing import Any
 import numpy as np
 
 from csgmcmc.arguments import check_count, check_number, shown
-from csgmcmc.errors import DivergedError
 from csgmcmc.files import atomic_write
+from csgmcmc.processes import side_by_side, threads_of_each
 from csgmcmc.randomness import seeded
 from csgmcmc.recipe import SEEDS, Recipe
 from csgmcmc.stepper.fingerprint import describe_tensors
-from csgmcmc.task import MakeTask, Task, check_pairs, make_task, with_new_model
-from csgmcmc.tuning.held_out import HeldOut, with_validation
+from csgmcmc.task import MakeTask, Task, with_new_model
+from csgmcmc.tuning.held_out import HeldOut
 from csgmcmc.tuning.progress import SearchDisplay
 from csgmcmc.tuning.range_test import suggest_lr
 from csgmcmc.tuning.study import ask, finished, import_optuna, open_study, trials_of
-from csgmcmc.tuning.trial import NonFinitePredictionError, run_trial, trial_options
+from csgmcmc.tuning.trial import trial_options
+from csgmcmc.tuning.trial_process import (
+    Outcome,
+    attempt,
+    attempt_here,
+    pickled,
+    prepare,
+    validation_batches,
+)
 
 RECIPE = "recipe.json"
+MOST_JOBS = 2**10
 
 
 def tune(
@@ -40,6 +49,7 @@ def tune(
     temperature: tuple[float, float] = (1e-4, 1.0),
     held_out: float = 0.2,
     seed: int = 0,
+    jobs: int = 1,
     progress: bool = True,
 ) -> Recipe:
     """Search for a recipe, save it as OUT/recipe.json, and return it.
@@ -59,24 +69,29 @@ def tune(
         temperature: lowest and highest temperature, on a logarithmic scale.
         held_out: share of the training data to validate on, if the task has no validation data.
         seed: of initial weights, data order, noise and search.
+        jobs: processes of this machine that run trials side by side. The search is exactly
+            repeatable with 1; with more, which trials have ended when the next is chosen depends on
+            the time that they take. `make` must then be a function of a module, and a script that
+            calls this needs `if __name__ == "__main__":`.
         progress: show a bar, or lines if there is no terminal.
     """
     import_optuna()
     check_count("trials", trials, at_least=1)
+    check_count("jobs", jobs, at_least=1, below=MOST_JOBS)
     check_count("seed", seed, at_least=0, below=SEEDS)
     if lr is not None:
         check_number("lr", lr, above=0)
     shares = _range("exploration", exploration, at_least=0, below=1)
     temperatures = _range("temperature", temperature, above=0)
-    found = with_validation(make_task(make, seed), held_out, seed)
+    sent = pickled(make) if jobs > 1 else b""
+    found = prepare(make, held_out, seed)
     recipe = found.task.recipe
     recipe = recipe.replace(
         epochs=recipe.epochs if epochs is None else epochs,
         seed=seed if recipe.seed is None else recipe.seed,
     )
     counts = _feasible(cycles, recipe, found.task, shares[1])
-    with seeded(seed):
-        batches = check_pairs(list(found.task.validation or ()), found.task.likelihood)
+    batches = validation_batches(found, seed)
     space = {"cycles": counts, "exploration": shares, "temperature": temperatures}
     model = describe_tensors(found.task.model.state_dict())
     settings = {
@@ -91,8 +106,13 @@ def tune(
     with open_study(Path(out), settings) as study:
         with SearchDisplay(trials, trials_of(study), progress) as display:
             search.find_lr(study, lr, display)
-            while len(finished(study)) < trials:
-                search.try_one(study, display)
+            missing = trials - len(finished(study))
+            if min(jobs, missing) > 1:
+                parts = (Path(out), sent, held_out)
+                search.try_side_by_side(study, display, missing, min(jobs, missing), *parts)
+            else:
+                for _ in range(missing):
+                    search.try_one(study, display)
         best = search.best(study)
         atomic_write(Path(out) / RECIPE, best.save)
     return best
@@ -126,41 +146,58 @@ class _Search:
 
     def try_one(self, study: Any, display: SearchDisplay) -> None:
         """Run one more trial; an interrupted one does not count."""
-        optuna = import_optuna()
-        states = optuna.trial.TrialState
-        trial = ask(study, self.seed, self._first())
-        used = 0.0
+        trial, recipe = self._ask(study)
+        try:
+            task = with_new_model(self.found.task, self.make, self.seed)
+            ended = attempt(trial, task, recipe, self.batches, self.seed, display.advance)
+        except BaseException:  # Ctrl-C too: the next call repeats it
+            study.tell(trial, state=import_optuna().trial.TrialState.FAIL)
+            raise
+        self._tell(study, trial, ended, display)
 
-        def on_step(share: float) -> None:
-            nonlocal used
-            used = share
-            display.advance(share)
+    def try_side_by_side(
+        self,
+        study: Any,
+        display: SearchDisplay,
+        missing: int,
+        jobs: int,
+        out: Path,
+        make: bytes,
+        held_out: float,
+    ) -> None:
+        """Run the missing trials in processes; those that are interrupted do not count.
 
-        def on_cycle(share: float, score: float) -> None:
-            trial.report(score, step=round(100 * share))
-            if trial.should_prune():
-                raise optuna.TrialPruned
+        This process chooses trials and writes how they end; the others report their scores.
+        """
 
-        recipe = self.recipe.replace(
+        def calls() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+            for _ in range(missing):
+                trial, recipe = self._ask(study, jobs)
+                yield trial, (out, trial.number, make, held_out, self.seed, recipe)
+
+        threads = threads_of_each(jobs)
+        for trial, ended in side_by_side(attempt_here, calls(), jobs=jobs, threads=threads):
+            self._tell(study, trial, ended, display)
+
+    def _ask(self, study: Any, jobs: int = 1) -> tuple[Any, Recipe]:
+        """The next trial, and its recipe."""
+        trial = ask(study, self.seed, self._first(), jobs=jobs)
+        return trial, self.recipe.replace(
             cycles=trial.suggest_categorical("cycles", self.space["cycles"]),
             exploration=trial.suggest_float("exploration", *self.space["exploration"]),
             temperature=trial.suggest_float("temperature", *self.space["temperature"], log=True),
         )
-        try:
-            task = with_new_model(self.found.task, self.make, self.seed)
-            with seeded(self.seed):
-                score = run_trial(task, recipe, self.batches, on_cycle=on_cycle, on_step=on_step)
-        except (DivergedError, NonFinitePredictionError, optuna.TrialPruned) as error:
-            pruned = isinstance(error, optuna.TrialPruned)
-            trial.set_user_attr("outcome", "pruned" if pruned else "diverged")
-            trial.set_user_attr("used", used)
-            study.tell(trial, state=states.PRUNED)
-        except BaseException:  # Ctrl-C too: the next call repeats it
-            study.tell(trial, state=states.FAIL)
-            raise
+
+    def _tell(self, study: Any, trial: Any, ended: Outcome, display: SearchDisplay) -> None:
+        """Write how a trial has ended, and show it."""
+        if ended.words == "complete":
+            study.tell(trial, ended.score)
         else:
-            study.tell(trial, score)
-        display.end(trials_of(study)[-1])
+            trial.set_user_attr("outcome", ended.words)
+            trial.set_user_attr("used", ended.used)
+            study.tell(trial, state=import_optuna().trial.TrialState.PRUNED)
+        at = [one.number for one in finished(study)].index(trial.number)
+        display.end(trials_of(study)[at])
 
     def best(self, study: Any) -> Recipe:
         """The recipe of the trial with the highest score."""

@@ -1,5 +1,6 @@
 """The record of a search: an Optuna study in a file, from which a stopped search resumes."""
 
+import itertools
 import json
 import math
 import warnings
@@ -22,7 +23,7 @@ class Trial:
     """One trial of a search.
 
     Attributes:
-        number: from 1, in the order in which trials ended.
+        number: from 1, in the order in which trials began.
         cycles: number of cycles, M.
         exploration: share of a cycle that explores, beta.
         temperature: T.
@@ -74,22 +75,51 @@ def open_study(out: Path, settings: Mapping[str, Any]) -> Iterator[Any]:
         lock.release()
 
 
-def ask(study: Any, seed: int, first: Mapping[str, Any]) -> Any:
-    """The next trial of a study; it depends only on the seed and on the trials before it.
+def ask(study: Any, seed: int, first: Mapping[str, Any], *, jobs: int = 1) -> Any:
+    """The next trial of a study; it depends only on the seed and on the trials that have ended.
 
-    So a search that was stopped continues exactly. `first` holds the values of the first trial.
+    So a search that was stopped continues exactly, and one that was lost is repeated. `first` holds
+    the values of the first trial. With several `jobs`, trials that are running are taken for bad
+    ones, so that others are not like them.
     """
     optuna = import_optuna()
-    number = len(finished(study))
-    waiting = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.WAITING,))
+    states = optuna.trial.TrialState
+    waiting = study.get_trials(deepcopy=False, states=(states.WAITING,))
+    taken = study.get_trials(
+        deepcopy=False, states=(states.COMPLETE, states.PRUNED, states.RUNNING)
+    )
+    # Those of earlier versions have no number: they began in this order.
+    numbers = {trial.user_attrs.get("number", at) for at, trial in enumerate(taken)}
+    number = next(each for each in itertools.count() if each not in numbers)
     if number == 0 and not waiting:
         study.enqueue_trial(dict(first))
-    study.sampler = optuna.samplers.TPESampler(seed=seed + number, n_startup_trials=STARTUP_TRIALS)
-    # A trial is pruned if it is below the median of the others at the same share of the budget.
-    study.pruner = optuna.pruners.MedianPruner(
-        n_startup_trials=4, n_warmup_steps=20, n_min_trials=3
-    )
-    return study.ask()
+    experimental = optuna.exceptions.ExperimentalWarning
+    options: dict[str, Any] = {"constant_liar": True} if jobs > 1 else {}
+    with warnings.catch_warnings(action="ignore", category=experimental):
+        study.sampler = optuna.samplers.TPESampler(
+            seed=seed + number, n_startup_trials=STARTUP_TRIALS, **options
+        )
+    study.pruner = _pruner(optuna)
+    trial = study.ask()
+    trial.set_user_attr("number", number)
+    return trial
+
+
+def attach(out: Path, number: int) -> Any:
+    """The running trial of a study with this number, in another process than its search."""
+    optuna = import_optuna()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = _storage(optuna, out / JOURNAL)
+    options = {"sampler": optuna.samplers.RandomSampler(), "pruner": _pruner(optuna)}
+    study = optuna.load_study(study_name="csgmcmc", storage=storage, **options)
+    study_id = storage.get_study_id_from_name(study.study_name)
+    trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, number)
+    return optuna.trial.Trial(study, trial_id)
+
+
+def _pruner(optuna: Any) -> Any:
+    """A trial is pruned if it is below the median of the others at the same share of the budget."""
+    return optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=20, n_min_trials=3)
 
 
 def finished(study: Any) -> list[Any]:
