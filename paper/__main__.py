@@ -65,7 +65,7 @@ def run(
     """
     try:
         from paper.pages import make_page  # noqa: PLC0415  (needs matplotlib, an extra)
-        from paper.report.console import overview  # noqa: PLC0415
+        from paper.report.console import overview  # noqa: PLC0415  (the same)
     except ModuleNotFoundError as error:
         raise missing(error) from error
     experiments = find_experiments()

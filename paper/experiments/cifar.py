@@ -19,7 +19,7 @@ class CifarTable(Table):
 
     name = "cifar"
     summary = "error, NLL and calibration of eight methods on CIFAR-10 and CIFAR-100"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "paper": TableConfig(seeds=3, settings=BOTH),
         "laptop": TableConfig(seeds=3, settings=tuple(LAPTOPS.values()), literal_seeds=1),
         "smoke": TableConfig(seeds=2, settings=tuple(SMOKE.values()), literal_seeds=1),
@@ -31,7 +31,7 @@ class CifarDiversity(Diversity):
 
     name = "cifar-diversity"
     summary = "distances, lines and single errors of the draws of table 1"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "paper": DiversityConfig(settings=BOTH),
         "laptop": DiversityConfig(
             seeds=3, settings=tuple(LAPTOPS.values()), refreshed=2000, test=2000
@@ -47,7 +47,7 @@ class CifarParallel(Parallel):
 
     name = "cifar-parallel"
     summary = "one cyclical chain beside four chains, on CIFAR"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "paper": DeepConfig(settings=BOTH),
         "laptop": DeepConfig(settings=(LAPTOPS["cifar10"],)),
         "smoke": DeepConfig(settings=(SMOKE["cifar10"],)),
@@ -59,7 +59,7 @@ class CifarSensitivity(Sensitivity):
 
     name = "cifar-sensitivity"
     summary = "cSGLD beside parallel SGLD for other M and beta, on CIFAR-10"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "paper": SensitivityConfig(settings=(PAPER["cifar10"],)),
         "laptop": SensitivityConfig(settings=(LAPTOPS["cifar10"],)),
         "smoke": SensitivityConfig(settings=(SMOKE["cifar10"],), pairs=((2, 0.8), (5, 0.6))),
@@ -71,7 +71,7 @@ class CifarTempering(Tempering):
 
     name = "cifar-tempering"
     summary = "NLL and error of cSGLD on CIFAR by temperature"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "paper": TemperingConfig(settings=BOTH),
         "laptop": TemperingConfig(settings=(LAPTOPS["cifar10"],)),
         "smoke": TemperingConfig(settings=(SMOKE["cifar10"],), temperatures=(1.0, 0.01, 0.0)),

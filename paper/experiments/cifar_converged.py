@@ -20,7 +20,7 @@ class ConvergedTable(Table):
 
     name = "cifar-converged"
     summary = "error, NLL and calibration of eight methods on CIFAR, cycles that converge"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "laptop": TableConfig(seeds=3, settings=(*BOTH, AUGMENTED), literal_seeds=0),
         "smoke": TableConfig(settings=(SMOKE_CONVERGED,), literal_seeds=0, ensemble_seeds=1),
     }
@@ -31,8 +31,10 @@ class ConvergedDiversity(Diversity):
 
     name = "cifar-converged-diversity"
     summary = "distances, lines and single errors of the draws of cifar-converged"
-    presets = {  # noqa: RUF012  (the base declares it)
-        "laptop": DiversityConfig(seeds=3, settings=BOTH, refreshed=2000, test=2000),
+    presets = {
+        "laptop": DiversityConfig(
+            seeds=3, settings=(CONVERGED["cifar100"],), refreshed=2000, test=2000
+        ),
         "smoke": DiversityConfig(
             settings=(SMOKE_CONVERGED,), scaled=4, points=3, refreshed=40, test=40
         ),
@@ -44,7 +46,7 @@ class ConvergedParallel(Parallel):
 
     name = "cifar-converged-parallel"
     summary = "one cyclical chain beside four chains, on CIFAR-100, cycles that converge"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "laptop": DeepConfig(seeds=1, settings=(CONVERGED["cifar100"],)),
         "smoke": DeepConfig(settings=(SMOKE_CONVERGED,)),
     }
@@ -55,7 +57,7 @@ class ConvergedTempering(Tempering):
 
     name = "cifar-converged-tempering"
     summary = "NLL and error of cSGLD on CIFAR-100 by temperature, cycles that converge"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "laptop": TemperingConfig(
             settings=(CONVERGED["cifar100"],),
             temperatures=(1.0, 0.1, 0.01, 0.001, 0.0),
@@ -70,7 +72,7 @@ class ConvergedRivals(Rivals):
 
     name = "cifar-converged-rivals"
     summary = "cSGHMC beside ensembles, dropout, SWAG and Laplace, on CIFAR-10"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "laptop": RivalsConfig(seeds=3, settings=(CONVERGED["cifar10"],), larger_lr=2.0),
         "smoke": RivalsConfig(settings=(SMOKE_CONVERGED,), draws=3),
     }

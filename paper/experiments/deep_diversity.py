@@ -30,7 +30,7 @@ from paper.experiments.base import Record
 from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment, Groups
 from paper.experiments.deep_runs import Source, posterior_of, predict, sample
 from paper.experiments.deep_settings import Setting
-from paper.experiments.methods import Network, ResidualNetwork, rounded
+from paper.experiments.methods import Network, ResidualNetwork, finite_nll, rounded
 
 T = TypeVar("T")
 FAMILIES = {
@@ -204,8 +204,13 @@ def _functions(network: Network, source: Source, draws: list[Draw], cycles: list
     members, labels = predictive.member_probs_numpy(), predictive.labels_numpy()
     groups = np.array(cycles)
     inside = within_and_between(disagreement(members), groups)
+    later = members[groups > groups.min()]
     return {
         "tested": len(labels),
+        "nll": rounded(finite_nll(members.mean(0), labels)),
+        "nll_without_first_cycle": (
+            rounded(finite_nll(later.mean(0), labels)) if len(later) else None
+        ),
         "single_errors": [rounded(1 - accuracy(member, labels)) for member in members],
         "error_by_cycles": [
             rounded(1 - accuracy(members[groups <= cycle].mean(0), labels))

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from csgmcmc.diagnostics import accuracy, auroc, calibration_error, negative_log_likelihood
+from csgmcmc.diagnostics import accuracy, auroc, calibration_error
 from csgmcmc.draws import Draw
 from csgmcmc.schedules import Constant, Joined, Ramp, Schedule
 from paper.data import Images, PlainBatches
@@ -19,7 +19,7 @@ from paper.experiments import methods
 from paper.experiments.base import Record
 from paper.experiments.deep_runs import Source, posterior_of, sample
 from paper.experiments.deep_settings import Setting
-from paper.experiments.methods import BURN_IN, Network, Run, rounded
+from paper.experiments.methods import BURN_IN, Network, Run, finite_nll, rounded
 from paper.rivals import (
     SWAG,
     add_dropout,
@@ -37,6 +37,7 @@ CANDIDATES: Mapping[str, tuple[str, ...]] = {
     "cSGHMC": ("1/N", "0.1", "1"),  # temperatures
 }
 LINEAR = "Laplace, diagonal"
+REPEATS = 3  # of each timing
 SMALLEST = 1e-30  # probability, so that the NLL of a label that was excluded is a number
 
 
@@ -85,11 +86,10 @@ class WithDropout(Network):
 
 
 class Predictions(NamedTuple):
-    """Probabilities by part of the data, the draws that they are of, and seconds for the test."""
+    """Probabilities by part of the data, and the draws that they are of."""
 
-    probs: Mapping[str, NDArray[np.float32]]
+    probs: Mapping[str, NDArray[Any]]
     draws: Sequence[Draw]
-    seconds: float
 
 
 def predictions_of(
@@ -103,25 +103,44 @@ def predictions_of(
     count: int,
 ) -> Predictions:
     """What a method predicts, with one value of its hyperparameter."""
-    network = setting.network
-    found = [draw for run in runs for draw in trained(run, network, source, folder)]
-    model = network.make(source.classes)
-    model.load_state_dict(found[-1].tensors())
-    draws = _draws(method, value, model, found, setting, source, count)
+    model, draws = _averaged(method, value, runs, setting, source, folder, count)
     parts = {"validation": source.later, "outside": outside, "test": source.test}
-    probs, seconds = {}, 0.0
-    for name, images in parts.items():
-        began = time.perf_counter()
-        batches = PlainBatches(images, source.standard)
-        if method == LINEAR:
-            rows = [linearised_probs(model.eval(), draws, inputs) for inputs, _ in batches]
-            probs[name] = torch.cat(rows).clamp(min=SMALLEST).numpy()
-        else:
-            probs[name] = methods.predict(
-                posterior_of(network, source, draws), batches
-            ).probs_numpy()
-        seconds = time.perf_counter() - began
-    return Predictions(probs, draws, seconds)
+    probs = {
+        name: _probs(method, model, draws, setting, source, images)
+        for name, images in parts.items()
+    }
+    return Predictions(probs, draws)
+
+
+def _averaged(
+    method: str,
+    value: str,
+    runs: Sequence[Run],
+    setting: Setting,
+    source: Source,
+    folder: Path,
+    count: int,
+) -> tuple[nn.Module, Sequence[Draw]]:
+    """The last network that was trained, and the weights that a method averages over."""
+    found = [draw for run in runs for draw in trained(run, setting.network, source, folder)]
+    model = setting.network.make(source.classes)
+    model.load_state_dict(found[-1].tensors())
+    return model, _draws(method, value, model, found, setting, source, count)
+
+
+def _probs(
+    method: str,
+    model: nn.Module,
+    draws: Sequence[Draw],
+    setting: Setting,
+    source: Source,
+    images: Images,
+) -> NDArray[Any]:
+    batches = PlainBatches(images, source.standard)
+    if method == LINEAR:
+        rows = [linearised_probs(model.eval(), draws, inputs) for inputs, _ in batches]
+        return torch.cat(rows).clamp(min=SMALLEST).numpy()
+    return methods.predict(posterior_of(setting.network, source, draws), batches).probs_numpy()
 
 
 def trained(run: Run, network: Network, source: Source, folder: Path | None) -> Sequence[Draw]:
@@ -135,11 +154,44 @@ def trained(run: Run, network: Network, source: Source, folder: Path | None) -> 
         return sample(run, WithDropout(inner=network, rate=rate, **known), source, folder)
 
 
-def training_seconds(runs: Sequence[Run], network: Network, source: Source) -> float:
-    """How long `runs` take one after another, from an epoch of the first: draws are kept."""
-    began = time.perf_counter()
-    trained(replace(runs[0], epochs=1, cycles=1, draws=1), network, source, None)
-    return (time.perf_counter() - began) * sum(run.epochs for run in runs)
+def costs_of(
+    chosen: Mapping[str, tuple[str, Sequence[Run]]],
+    setting: Setting,
+    source: Source,
+    folder: Path,
+    count: int,
+) -> Record:
+    """Seconds to train all networks of a method, and to predict the test data with them.
+
+    Training is timed for an epoch, with one thread. All methods are timed in turn, `REPEATS` times,
+    and the least counts, so that they can be compared even if other jobs slow down the machine for
+    a while.
+    """
+    training: dict[str, list[float]] = {method: [] for method in chosen}
+    predicting: dict[str, list[float]] = {method: [] for method in chosen}
+    averaged = {
+        method: _averaged(method, value, runs, setting, source, folder, count)
+        for method, (value, runs) in chosen.items()
+    }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for _ in range(REPEATS):
+        for method, (_, runs) in chosen.items():
+            began = time.perf_counter()
+            epoch = replace(runs[0], epochs=1, cycles=1, draws=1)
+            trained(epoch, setting.network, source, None)
+            training[method].append(time.perf_counter() - began)
+            began = time.perf_counter()
+            _probs(method, *averaged[method], setting, source, source.test)
+            predicting[method].append(time.perf_counter() - began)
+    torch.set_num_threads(threads)
+    return {
+        method: {
+            "training": rounded(min(training[method]) * sum(run.epochs for run in runs)),
+            "predicting": rounded(min(predicting[method])),
+        }
+        for method, (_, runs) in chosen.items()
+    }
 
 
 def _draws(
@@ -171,7 +223,7 @@ def _draws(
 
 def validation_nll(found: Predictions, source: Source) -> float:
     """What the values of a hyperparameter are compared by."""
-    return rounded(negative_log_likelihood(found.probs["validation"], source.later.labels.numpy()))
+    return rounded(finite_nll(found.probs["validation"], source.later.labels.numpy()))
 
 
 def scores_of(found: Predictions, source: Source) -> Record:
@@ -183,7 +235,7 @@ def scores_of(found: Predictions, source: Source) -> Record:
         "tested": len(labels),
         "draws": len(found.draws),
         "error": rounded(1 - accuracy(probs, labels)),
-        "nll": rounded(negative_log_likelihood(probs, labels)),
+        "nll": rounded(finite_nll(probs, labels)),
         "nll_error": rounded(losses.std(ddof=1) / len(losses) ** 0.5),
         "ece": rounded(calibration_error(probs, labels)),
         "auroc": rounded(auroc(entropies["test"], entropies["outside"])),
@@ -207,6 +259,6 @@ def stored_bytes(method: str, draws: Sequence[Draw]) -> int:
     return len(draws) * network
 
 
-def _entropy(probs: NDArray[np.float32]) -> NDArray[np.float64]:
+def _entropy(probs: NDArray[Any]) -> NDArray[np.float64]:
     kept = np.clip(probs.astype(float), SMALLEST, 1)
     return -(kept * np.log(kept)).sum(-1)

@@ -4,31 +4,34 @@ At the budget of every method: one network (SGDM), MC dropout, SWAG, Laplace app
 last layer and of all weights, Snapshot-SGDM, cSGHMC, and a deep ensemble of M networks that share
 the budget; and beyond it, an ensemble of M networks with the budget each. Every method that has a
 hyperparameter of its uncertainty gets three values of it with the first seed, of which validation
-data choose; the other seeds have the chosen one.
+data choose; the other seeds have the chosen one. Methods of several cycles or networks may try a
+larger step size, too, with each value.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from csgmcmc.draws import Draw
+from csgmcmc.errors import DivergedError
 from paper.experiments.base import Record
 from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment, Groups
 from paper.experiments.deep_rival_runs import (
     CANDIDATES,
     RivalRun,
+    costs_of,
     predictions_of,
     scores_of,
     stored_bytes,
     trained,
-    training_seconds,
     validation_nll,
 )
-from paper.experiments.deep_runs import Source, load_outside
+from paper.experiments.deep_runs import Source, load, load_outside
 from paper.experiments.deep_settings import Setting
-from paper.experiments.deep_table import MORE, SAME
-from paper.experiments.methods import ONE_OVER_N, Run, rounded
+from paper.experiments.deep_table import MORE, SAME, TableConfig
+from paper.experiments.methods import Run
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class RivalsConfig(DeepConfig):
     """Settings of the comparison.
 
     Args:
-        draws: those of dropout, SWAG and Laplace; as many weights are collected for SWAG.
+        draws: those of dropout, SWAG, Laplace and cSGHMC; as many weights are collected for SWAG.
         larger_lr: factor of the step size that Snapshot-SGDM, cSGHMC and the ensemble of the same
             budget try, too; 1 for none. Unlike the claims of the paper, this comparison does not
             ask that every cycle fits the training data, which limits the step size of table 1.
@@ -91,6 +94,31 @@ class Rivals(DeepExperiment[RivalsConfig]):
         }
         yield _chains_of(others, chains)
         yield others
+        yield {
+            f"{setting.name}, costs": {
+                "part": "costs",
+                "setting": setting,
+                "chosen": {
+                    group["method"]: (value, group["runs"][value])
+                    for group in first.values()
+                    if (value := chosen[group["method"]])
+                },
+                "count": config.draws,
+            }
+        }
+
+    def run(self, config: RivalsConfig, data: Path | None, **options: Any) -> Record:
+        if options["part"] != "costs":
+            return super().run(config, data, **options)
+        setting, draws = options["setting"], options["draws"]
+        source = load(setting, data)
+        seconds = costs_of(options["chosen"], setting, source, draws, options["count"])
+        return {
+            "part": "costs",
+            "setting": setting.name,
+            "source": source.name,
+            "seconds_of": seconds,
+        }
 
     def sample(self, run: Run, setting: Setting, source: Source, draws: Path) -> Sequence[Draw]:
         return trained(run, setting.network, source, draws)
@@ -107,12 +135,14 @@ class Rivals(DeepExperiment[RivalsConfig]):
     ) -> Record:
         """Scores of the candidate of the lowest NLL on validation data."""
         method, outside = about["method"], load_outside(source, data, setting.test)
-        found = {
-            value: predictions_of(
-                method, value, of_value, setting, source, outside, draws, about["count"]
-            )
-            for value, of_value in runs.items()
-        }
+        found = {}
+        for value, of_value in runs.items():
+            with suppress(DivergedError):  # which other seeds did not, if this one did not choose
+                found[value] = predictions_of(
+                    method, value, of_value, setting, source, outside, draws, about["count"]
+                )
+        if not found:
+            return {**about, "chosen": list(runs)[-1], "scores": None}
         losses = {value: validation_nll(one, source) for value, one in found.items()}
         chosen = min(losses, key=lambda value: losses[value])
         return {
@@ -120,8 +150,6 @@ class Rivals(DeepExperiment[RivalsConfig]):
             "validation_nll": losses,
             "chosen": chosen,
             "epochs": sum(run.epochs for run in runs[chosen]),
-            "seconds_training": rounded(training_seconds(runs[chosen], setting.network, source)),
-            "seconds_predicting": rounded(found[chosen].seconds),
             "bytes": stored_bytes(method, found[chosen].draws),
             "scores": scores_of(found[chosen], source),
         }
@@ -141,6 +169,7 @@ def _runs(
     """What each method is made of, by the value of its hyperparameter."""
     sgdm = setting.run("SGDM", lrs["SGDM"], seed)
     factors = dict.fromkeys((1.0, config.larger_lr))
+    per_cycle = max(1, config.draws // setting.cycles)
     runs = {
         "SGDM": {"-": [sgdm]},
         "MC dropout": {
@@ -159,10 +188,10 @@ def _runs(
         },
         "cSGHMC": {
             f"temperature {value}, step size {lr:g}": [
-                setting.run("cSGHMC", lr, seed, temperature=value)
+                setting.run("cSGHMC", lr, seed, temperature=value, draws=per_cycle)
             ]
             for lr in (factor * lrs["cSGHMC"] for factor in factors)
-            for value in (CANDIDATES["cSGHMC"] if lr == lrs["cSGHMC"] else (ONE_OVER_N,))
+            for value in CANDIDATES["cSGHMC"]
         },
         SAME: {
             f"step size {lr:g}": _members(config, setting, lr, seed, 1 / setting.cycles)
@@ -177,9 +206,9 @@ def _runs(
 def _members(
     config: RivalsConfig, setting: Setting, lr: float, seed: int, share: float
 ) -> list[Run]:
-    """The networks of an ensemble, each with a share of the epochs."""
-    count = len(config.seeds_of(setting))
+    """The networks of an ensemble, each with a share of the epochs; table 1 has the same ones."""
+    apart = max(len(config.seeds_of(setting)), TableConfig.ensemble_seeds)
     return [
-        setting.run("SGDM", lr, seed + member * count, epochs=share * setting.epochs)
+        setting.run("SGDM", lr, seed + member * apart, epochs=share * setting.epochs)
         for member in range(setting.cycles)
     ]

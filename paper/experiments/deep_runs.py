@@ -14,14 +14,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from csgmcmc.diagnostics import accuracy, negative_log_likelihood
+from csgmcmc.diagnostics import accuracy
 from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
 from paper.data import Images, PlainBatches, Standard, TrainingBatches, cifar, mnist, not_mnist
 from paper.experiments import methods
 from paper.experiments.base import Record
 from paper.experiments.deep_settings import Setting
-from paper.experiments.methods import Network, Run, make_chain, rounded
+from paper.experiments.methods import Network, Run, finite_nll, make_chain, rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ def training_fit(network: Network, source: Source, draws: Sequence[Draw]) -> Rec
         "size": len(labels),
         "cycles": [draw.cycle for draw in draws],
         "errors": [rounded(1 - accuracy(probs, labels)) for probs in members],
-        "nlls": [rounded(negative_log_likelihood(probs, labels)) for probs in members],
+        "nlls": [rounded(finite_nll(probs, labels)) for probs in members],
     }
 
 

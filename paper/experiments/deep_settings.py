@@ -186,6 +186,9 @@ MNIST = Setting(
     validation=5000,
     train=5000,
 )
+# At a temperature of 1 the step size that is best at 1/N diverges.
+SMALL_STEPS = replace(MNIST, label="mnist, small steps", seeds=2, lrs={"cSGLD": 0.1}, searched=())
+SMALL_STEPS_OF_ALL = replace(SMALL_STEPS, seeds=3, lrs={"SGD": 0.1, "SGLD": 0.1, "cSGLD": 0.1})
 # The stem halves the image: a quarter of the work, so that eight methods of three seeds can be run.
 HALVED = ResidualNetwork("resnet8", width=16, batch=64, stem_stride=2)
 CONVERGED = {
@@ -213,9 +216,7 @@ SEARCHED = {
 CONVERGED["cifar100"] = replace(
     CONVERGED["cifar10"], source="cifar100", exploration=0.94, **SEARCHED
 )
-AUGMENTED = replace(
-    CONVERGED["cifar10"], label="cifar10, augmented", augment=True, seeds=1, **SEARCHED
-)
+AUGMENTED = replace(CONVERGED["cifar10"], label="cifar10, augmented", augment=True, **SEARCHED)
 SMOKE_MNIST = replace(
     MNIST,
     network=Perceptron((784, 20, 10), batch=10),

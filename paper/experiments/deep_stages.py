@@ -44,7 +44,7 @@ class Stages(DeepExperiment[StagesConfig]):
                                 method, lrs[method], seed, temperature=temperature, noise=noise
                             )
                         )
-            for share in (1, TENTH):
+            for share in (1, TENTH) if setting.searched else ():
                 for length in (1, TENTH):
                     lr, epochs = share * lrs["SGD"], length * setting.epochs
                     chains[f"SGD, step size {lr:g}, {epochs:g} epochs, seed {seed}"] = setting.run(

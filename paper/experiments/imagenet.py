@@ -80,7 +80,7 @@ class Imagenet(Experiment[ImagenetConfig]):
     name = "imagenet"
     summary = "NLL, top-1 and top-5 of four methods with ResNet-50 on ImageNet"
     keeps_draws = True
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "paper": ImagenetConfig(),
         # Cycles that fit the training data, for a slice of ImageNet; crops would not let them.
         "laptop": ImagenetConfig(

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -44,6 +45,8 @@ GAMMA = 0.5005
 BURN_IN = 0.75
 LOWEST, TAIL = 0.01, 0.1
 """Shares of the step size: at the end of the burn-in, and at the start of the decay."""
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""A probability that is rounded to 0 counts as this: an NLL of 87, which a record can hold."""
 CHECKPOINT_STEPS = 50  # at least so many between checkpoints: seconds, at any size
 
 
@@ -287,7 +290,7 @@ def scores(predictive: ClassPredictive) -> Record:
     found = {
         "tested": len(labels),
         "error": rounded(1 - accuracy(probs, labels)),
-        "nll": rounded(negative_log_likelihood(probs, labels)),
+        "nll": rounded(nll_of(predictive)),
         "nll_error": rounded(losses.std(ddof=1) / len(losses) ** 0.5),
         "ece": rounded(calibration_error(probs, labels)),
     }
@@ -299,14 +302,20 @@ def scores(predictive: ClassPredictive) -> Record:
 
 
 def losses_of(predictive: ClassPredictive) -> np.ndarray:
-    """Of each data point, the negative log-probability of its label."""
+    """Of each data point, the negative log-probability of its label, at most that of `SMALLEST`."""
     labels = predictive.labels_numpy()
-    return -predictive.log_probs.double().cpu().numpy()[np.arange(len(labels)), labels]
+    losses = -predictive.log_probs.double().cpu().numpy()[np.arange(len(labels)), labels]
+    return np.minimum(losses, -np.log(SMALLEST))
 
 
 def nll_of(predictive: ClassPredictive) -> float:
     """NLL of the averaged prediction."""
-    return negative_log_likelihood(predictive.probs_numpy(), predictive.labels_numpy())
+    return finite_nll(predictive.probs_numpy(), predictive.labels_numpy())
+
+
+def finite_nll(probs: NDArray[Any], labels: NDArray[Any]) -> float:
+    """NLL in which no probability is below `SMALLEST`."""
+    return negative_log_likelihood(np.maximum(probs, SMALLEST), labels)
 
 
 def rounded(value: float | Tensor | np.floating) -> float:

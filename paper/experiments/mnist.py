@@ -9,7 +9,7 @@ from paper.experiments.deep_base import DeepConfig
 from paper.experiments.deep_diversity import Diversity, DiversityConfig
 from paper.experiments.deep_parallel import Parallel, Sensitivity, SensitivityConfig
 from paper.experiments.deep_rivals import Rivals, RivalsConfig
-from paper.experiments.deep_settings import MNIST, SMOKE_MNIST
+from paper.experiments.deep_settings import MNIST, SMALL_STEPS, SMALL_STEPS_OF_ALL, SMOKE_MNIST
 from paper.experiments.deep_stages import Stages, StagesConfig
 from paper.experiments.deep_table import Table, TableConfig
 from paper.experiments.deep_tempering import Tempering, TemperingConfig
@@ -21,7 +21,7 @@ class MnistTable(Table):
 
     name = "mnist"
     summary = "error, NLL and calibration of eight methods on MNIST, cycles that converge"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "laptop": TableConfig(seeds=10, settings=(MNIST,), iteration_seeds=3),
         "smoke": TableConfig(seeds=2, settings=(SMOKE_MNIST,), literal_seeds=1, iteration_seeds=1),
     }
@@ -32,8 +32,8 @@ class MnistUncertainty(DeepUncertainty):
 
     name = "mnist-uncertainty"
     summary = "entropy on notMNIST of the networks of mnist, by method and temperature"
-    presets = {  # noqa: RUF012  (the base declares it)
-        "laptop": UncertaintyConfig(seeds=10, settings=(MNIST,)),
+    presets = {
+        "laptop": UncertaintyConfig(seeds=5, settings=(MNIST,), temperature_seeds=2),
         "smoke": UncertaintyConfig(seeds=2, settings=(SMOKE_MNIST,), temperature_seeds=1),
     }
 
@@ -43,8 +43,8 @@ class MnistDiversity(Diversity):
 
     name = "mnist-diversity"
     summary = "distances, lines and single errors of the draws of mnist"
-    presets = {  # noqa: RUF012  (the base declares it)
-        "laptop": DiversityConfig(seeds=10, settings=(MNIST,)),
+    presets = {
+        "laptop": DiversityConfig(seeds=5, settings=(MNIST,)),
         "smoke": DiversityConfig(settings=(SMOKE_MNIST,), scaled=4, points=3, test=40),
     }
 
@@ -54,10 +54,10 @@ class MnistTempering(Tempering):
 
     name = "mnist-tempering"
     summary = "NLL and error of cSGLD on MNIST by temperature"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "laptop": TemperingConfig(
             seeds=3,
-            settings=(MNIST,),
+            settings=(MNIST, SMALL_STEPS),
             temperatures=(1.0, 0.1, 0.01, 0.001, 0.0001, 0.0),
             explorations=(0.5, 0.8),
             draws_per_cycle=12,
@@ -73,9 +73,8 @@ class MnistParallel(Parallel):
 
     name = "mnist-parallel"
     summary = "one cyclical chain beside four chains, on MNIST"
-    presets = {  # noqa: RUF012  (the base declares it)
-        # Two seeds have the chains of table 1.
-        "laptop": DeepConfig(seeds=2, settings=(MNIST,)),
+    presets = {
+        "laptop": DeepConfig(seeds=3, settings=(MNIST,)),
         "smoke": DeepConfig(settings=(SMOKE_MNIST,)),
     }
 
@@ -85,8 +84,8 @@ class MnistSensitivity(Sensitivity):
 
     name = "mnist-sensitivity"
     summary = "cSGLD beside parallel SGLD for other M and beta, on MNIST"
-    presets = {  # noqa: RUF012  (the base declares it)
-        "laptop": SensitivityConfig(seeds=2, settings=(MNIST,)),
+    presets = {
+        "laptop": SensitivityConfig(seeds=3, settings=(MNIST,)),
         "smoke": SensitivityConfig(settings=(SMOKE_MNIST,), pairs=((2, 0.5),)),
     }
 
@@ -96,8 +95,8 @@ class MnistStages(Stages):
 
     name = "mnist-stages"
     summary = "noise from the first step, a rising temperature and super-convergence, on MNIST"
-    presets = {  # noqa: RUF012  (the base declares it)
-        "laptop": StagesConfig(seeds=3, settings=(MNIST,)),
+    presets = {
+        "laptop": StagesConfig(seeds=3, settings=(MNIST, SMALL_STEPS_OF_ALL)),
         "smoke": StagesConfig(settings=(SMOKE_MNIST,), temperatures=("1",)),
     }
 
@@ -107,7 +106,7 @@ class MnistRivals(Rivals):
 
     name = "mnist-rivals"
     summary = "cSGHMC beside ensembles, dropout, SWAG and Laplace, on MNIST"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "laptop": RivalsConfig(seeds=3, settings=(MNIST,)),
         "smoke": RivalsConfig(settings=(SMOKE_MNIST,), draws=3),
     }

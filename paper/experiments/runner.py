@@ -3,23 +3,18 @@
 import json
 import os
 import platform
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from importlib.metadata import version
-from multiprocessing import active_children, get_context, parent_process
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 
 from csgmcmc.errors import DivergedError
+from csgmcmc.processes import side_by_side
 from paper.arguments import check_count
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.changes import change, read_values
@@ -174,71 +169,13 @@ def _run_all(
     workers: int,
     on_start: Callable[[str], None],
 ) -> Iterator[tuple[str, Record]]:
-    workers = min(workers, len(jobs))
-    if workers == 1:
+    def calls() -> Iterator[tuple[str, tuple[Any, ...]]]:
         for key, options in jobs.items():
             on_start(key)
-            yield key, _run(experiment, config, data, key, options)
-        return
-    waiting = iter(jobs.items())
-    running: dict[Future[Record], str] = {}
-    with _pool(workers) as pool:
-        while True:
-            # No more than are worked on at once, so that what runs is known.
-            while len(running) < workers and (job := next(waiting, None)):
-                key, options = job
-                on_start(key)
-                with _deaf_to_interrupts():  # a process is started here, and inherits it
-                    future = pool.submit(_run, experiment, config, data, key, options)
-                running[future] = key
-            if not running:
-                return
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            # All that are done are handed on before one of them raises.
-            for future in sorted(done, key=lambda future: future.exception() is not None):
-                yield running.pop(future), future.result()
+            yield key, (experiment, config, data, key, options)
 
-
-@contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end at once, whatever they are doing, when the block is left by an error."""
-    others = set(active_children())
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_begin_worker)
-    try:
-        yield pool
-    except BaseException:
-        for process in set(active_children()) - others:
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Ctrl-C reaches every process of a terminal: only the first of them shall act on it."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may set handlers
-        yield
-        return
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _begin_worker() -> None:
     # Threads that wait spin: two processes of one thread each do more than one of two.
-    torch.set_num_threads(1)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-
-
-def _leave_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
-    parent = parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        os._exit(1)
+    yield from side_by_side(_run, calls(), jobs=min(workers, len(jobs)))
 
 
 def _run(

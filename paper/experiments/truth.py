@@ -105,7 +105,7 @@ class Truth(Experiment[TruthConfig]):
 
     name = "truth"
     summary = "how near each method is to the posterior predictive of long HMC, small networks"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "paper": LAPTOP,  # which has no such experiment
         "laptop": LAPTOP,
         "smoke": TruthConfig(

@@ -98,7 +98,7 @@ class Uncertainty(Experiment[UncertaintyConfig]):
 
     name = "uncertainty"
     summary = "entropy on notMNIST of networks trained on MNIST, eight methods"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "paper": UncertaintyConfig(seeds=3),
         "laptop": UncertaintyConfig(
             plan=Plan(epochs=20, burn_in=16),
@@ -146,7 +146,7 @@ class UncertaintyDigits(Uncertainty):
 
     name = "uncertainty-digits"
     summary = "entropy on letters of networks trained on small digits, no data needed"
-    presets = {  # noqa: RUF012  (the base declares it)
+    presets = {
         "paper": UncertaintyConfig(
             seeds=3,
             source="digits",

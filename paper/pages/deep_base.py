@@ -10,6 +10,7 @@ from paper.report.page import Claim, Grid, Page, Part, Results, losses_by_lr
 
 NAMES = {
     "mnist": "MNIST",
+    "mnist, small steps": "MNIST, small steps",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "cifar10, augmented": "CIFAR-10, augmented",
@@ -83,6 +84,23 @@ def scores_by(
     return scores
 
 
+def describe_diverged(records: Sequence[Record], label: Callable[[Record], str]) -> str:
+    """Which chains lack seeds, in a sentence that begins with a space; empty if none does."""
+    lost: dict[str, list[bool]] = defaultdict(list)
+    for record in records:
+        if record["part"] == "chain":
+            lost[label(record)].append(not record["scores"])
+    words = [
+        f"{name} in {sum(each)} of {len(each)} seeds" for name, each in lost.items() if any(each)
+    ]
+    if not words:
+        return ""
+    return (
+        f" Diverged, and not in the table: {'; '.join(words)}. The step size was searched for at a "
+        "temperature of 1/N; noise needs a smaller one."
+    )
+
+
 def describe(setting: Setting, records: Sequence[Record]) -> str:
     """The settings of a data set in words."""
     network = setting["network"]
@@ -122,6 +140,8 @@ def _sizes(setting: Setting, records: Sequence[Record]) -> str:
 
 
 def _step_sizes(setting: Setting) -> str:
+    if setting["source"] == "mnist" and not setting["searched"]:
+        return "Step sizes are a quarter of those that the search chooses."
     if not setting["searched"] and setting.get("validation"):
         return "Step sizes are those that the search on CIFAR-10 without augmentation chooses."
     if not setting["searched"]:

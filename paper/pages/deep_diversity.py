@@ -170,6 +170,7 @@ def _table(source: str, groups: Sequence[Group]) -> Grid:
                     str(len(found["single_errors"])),
                     f"{100 * np.mean(found['single_errors']):.2f}",
                     f"{100 * found['error_by_cycles'][-1]:.2f}",
+                    *(_number(found.get(name)) for name in ("nll", "nll_without_first_cycle")),
                     _percent(found["disagreement_within"]),
                     _percent(found["disagreement_between"]),
                 ]
@@ -178,11 +179,17 @@ def _table(source: str, groups: Sequence[Group]) -> Grid:
         title=f"{NAMES[source]}: draws as functions",
         header=[
             *("method", "seed", "draws", "error of single draws, %", "error together, %"),
+            *("NLL together", "NLL without the first cycle"),
             *("disagreement within a cycle, %", "between cycles, %"),
         ],
         rows=rows,
-        note="Disagreement is the share of test images on which two draws differ.",
+        note="Disagreement is the share of test images on which two draws differ. A first cycle "
+        "that fits its training data less than later ones may have the lower NLL: it is less sure.",
     )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _percent(value: float | None) -> str:

@@ -89,21 +89,30 @@ def _plain(setting: Record, chains: Sequence[Record]) -> list[str]:
     """SGD and SGDM for one cycle beside all epochs, where both were run."""
     sentences = []
     for method in ("SGD", "SGDM"):
-        errors: dict[float, dict[int, float]] = defaultdict(dict)
-        for record in chains:
-            if record["method"] == method:
-                errors[record["epochs"]][record["seed"]] = record["scores"]["error"]
-        short, whole = (errors[setting["epochs"] / part] for part in (setting["cycles"], 1))
-        seeds = short.keys() & whole.keys()
-        if not seeds:
+        short, whole = (
+            _errors(method, setting["epochs"] / part, chains) for part in (setting["cycles"], 1)
+        )
+        same = short.keys() & whole.keys()
+        if not same:
             continue
-        one, all_ = (float(np.mean([side[seed] for seed in seeds])) for side in (short, whole))
+        one, all_ = (float(np.mean([side[key] for key in same])) for side in (short, whole))
         sentences.append(
             f"{method} has {100 * one:.2f} % test error after the epochs of one cycle and "
             f"{100 * all_:.2f} % after all: {'within' if one <= NEAR * all_ else 'more than'} "
             f"{NEAR:g} times as much."
         )
     return sentences
+
+
+def _errors(method: str, epochs: float, chains: Sequence[Record]) -> dict[tuple[float, int], float]:
+    """Test errors of plain training by step size and seed, without the rivals that change it."""
+    return {
+        (record["lr"], record["seed"]): record["scores"]["error"]
+        for record in chains
+        if record["method"] == method
+        and record["epochs"] == epochs
+        and not (record.get("dropout") or record.get("level"))
+    }
 
 
 def _unknown(setting: Record) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paper.experiments.deep_stages import NOISE, TENTH
-from paper.pages.deep_base import NAMES, make_page, scores_by
+from paper.pages.deep_base import NAMES, describe_diverged, make_page, name_of, scores_by
 from paper.report.compare import Scores, all_lower, gap, is_clear, shown
 from paper.report.page import Claim, Grid, Page, Part, Results
 
@@ -26,10 +26,11 @@ def page(results: Results) -> Page:
         if not scores:
             return [], []
         claims = [
-            *_noise(setting["source"], scores, temperatures),
+            *_noise(NAMES[name_of(setting)], scores, temperatures),
             *_super_convergence(setting, records, scores),
         ]
-        return claims, [_table(setting["source"], scores)]
+        diverged = describe_diverged(records, _label)
+        return claims, [_table(NAMES[name_of(setting)], scores, diverged)]
 
     return make_page(
         results,
@@ -51,8 +52,9 @@ def _noisy(method: str, temperature: str, noise: str) -> str:
     return f"{method} at {temperature}, noise {WORDS[noise]}"
 
 
-def _noise(source: str, scores: Scores, temperatures: Sequence[str]) -> list[Claim]:
-    on = f"On {NAMES[source]}"
+def _noise(name: str, scores: Scores, temperatures: Sequence[str]) -> list[Claim]:
+    """The claims about noise, from the chains that have not diverged."""
+    on = f"On {name}"
     early = [
         (_noisy(method, temperature, "late"), _noisy(method, temperature, "always"))
         for temperature in temperatures
@@ -68,7 +70,7 @@ def _noise(source: str, scores: Scores, temperatures: Sequence[str]) -> list[Cla
             "said, with no number",
             scores,
             "nll",
-            early,
+            _known(early, scores),
         ),
         all_lower(
             f"{on}, a temperature that rises along each cycle has a lower NLL than one that jumps "
@@ -76,9 +78,16 @@ def _noise(source: str, scores: Scores, temperatures: Sequence[str]) -> list[Cla
             "not compared",
             scores,
             "nll",
-            rising,
+            _known(rising, scores),
         ),
     ]
+
+
+def _known(pairs: Sequence[tuple[str, str]], scores: Scores) -> list[tuple[str, str]]:
+    """Pairs of which both have scores of the same seeds; all of them if there is none."""
+    return [
+        (one, other) for one, other in pairs if scores.get(one, {}).keys() & scores.get(other, {})
+    ] or list(pairs)
 
 
 def _super_convergence(setting: Record, records: Sequence[Record], scores: Scores) -> list[Claim]:
@@ -105,9 +114,9 @@ def _super_convergence(setting: Record, records: Sequence[Record], scores: Score
     ]
 
 
-def _table(source: str, scores: Scores) -> Grid:
+def _table(name: str, scores: Scores, diverged: str) -> Grid:
     return Grid(
-        title=f"{NAMES[source]}: noise and step sizes",
+        title=f"{name}: noise and step sizes",
         header=["chain", "seeds", "error, %", "NLL", "ECE", "error of single draws, %"],
         rows=[
             [
@@ -118,5 +127,5 @@ def _table(source: str, scores: Scores) -> Grid:
             ]
             for label in scores
         ],
-        note="Mean ± standard error over seeds.",
+        note=f"Mean ± standard error over seeds.{diverged}",
     )

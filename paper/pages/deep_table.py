@@ -136,6 +136,8 @@ def _claims(source: str, scores: Scores) -> list[Claim]:
         )
         for better, name in ((1, "the Snapshot methods"), (2, "SGLD and SGHMC"))
     ]
+    if SAME not in scores:
+        return claims
     claims += [
         all_lower(
             f"{on}, cSGHMC has a lower {name} than a deep ensemble of the same total budget",

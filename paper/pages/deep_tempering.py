@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from paper.pages.deep_base import NAMES, make_page, scores_by
+from paper.pages.deep_base import NAMES, describe_diverged, make_page, name_of, scores_by
 from paper.report.compare import RULE, Scores, all_lower, shown
 from paper.report.page import COLOURS, Claim, Grid, Page, Part, Picture, Results, new_figure
 
@@ -32,12 +32,16 @@ def page(results: Results) -> Page:
         "little: so is the paper's. The paper's T has two readings: the temperature, and, as in "
         "the published code, the factor of the noise's standard deviation, whose square is the "
         "temperature.",
-        label=lambda record: f"T={record['temperature']}, β={record['exploration']:g}",
+        label=_label,
     )
 
 
+def _label(record: Record) -> str:
+    return f"T={record['temperature']}, β={record.get('exploration', 0.0):g}"
+
+
 def _section(setting: Record, records: Sequence[Record]) -> tuple[list[Claim], list[Part]]:
-    source = setting["source"]
+    name, source = NAMES[name_of(setting)], setting["source"]
     chains = [record for record in records if record["part"] == "chain" and record["scores"]]
     explorations = sorted({record.get("exploration", 0.0) for record in chains})
     found = {beta: _of(chains, beta, "scores") for beta in explorations}
@@ -47,9 +51,10 @@ def _section(setting: Record, records: Sequence[Record]) -> tuple[list[Claim], l
     claims = [
         claim
         for beta in explorations
-        for claim in _claims(source, beta, found[beta], chosen_by[beta])
+        for claim in _claims(name, source, beta, found[beta], chosen_by[beta])
     ]
-    return claims, [_table(source, found, chosen_by), _picture(source, found)]
+    table = _table(name, source, found, chosen_by, describe_diverged(records, _label))
+    return claims, [table, _picture(name_of(setting), found)]
 
 
 def _of(chains: Sequence[Record], exploration: float, part: str) -> Scores:
@@ -62,17 +67,19 @@ def _of(chains: Sequence[Record], exploration: float, part: str) -> Scores:
     return scores_by(kept, "chain", lambda record: record["temperature"])
 
 
-def _claims(source: str, exploration: float, scores: Scores, validation: Scores) -> list[Claim]:
+def _claims(
+    data: str, source: str, exploration: float, scores: Scores, validation: Scores
+) -> list[Claim]:
     claims = []
-    on = f"On {NAMES[source]}" + (f", β={exploration:g}" if exploration else "")
-    for score, name in (("nll", "NLL"), ("error", "error")):
+    on = f"On {data}" + (f", β={exploration:g}" if exploration else "")
+    for score, words in (("nll", "NLL"), ("error", "error")):
         best = _best(validation, "nll") if validation else _best(scores, score)
         for other, text in (("1", "the posterior's, T=1"), ("0", "optimisation, T=0")):
             if best is None or other not in scores:
                 continue
             claims.append(
                 all_lower(
-                    f"{on}, the {name} at the best temperature between 0 and 1, {best}, is lower "
+                    f"{on}, the {words} at the best temperature between 0 and 1, {best}, is lower "
                     f"than at {text}",
                     PAPER.get(source, ELSEWHERE),
                     scores,
@@ -93,7 +100,9 @@ def _mean(scores: Scores, label: str, score: str) -> float:
     return float(np.mean([found[score] for found in scores[label].values()]))
 
 
-def _table(source: str, found: ByExploration, chosen_by: ByExploration) -> Grid:
+def _table(
+    name: str, source: str, found: ByExploration, chosen_by: ByExploration, diverged: str
+) -> Grid:
     rows = [
         [
             f"{exploration:g}",
@@ -108,17 +117,17 @@ def _table(source: str, found: ByExploration, chosen_by: ByExploration) -> Grid:
         for label in sorted(scores, key=float, reverse=True)
     ]
     return Grid(
-        title=f"{NAMES[source]}: cSGLD by temperature",
+        title=f"{name}: cSGLD by temperature",
         header=[
             *("β", "temperature", "the paper's T if it is the factor of the noise", "draws"),
             *("error, %", "NLL", "ECE", "error of single draws, %", "NLL on validation data"),
         ],
         rows=rows,
-        note=f"The paper: {PAPER.get(source, ELSEWHERE)}. Table 1 is at T=1/N.",
+        note=f"The paper: {PAPER.get(source, ELSEWHERE)}. Table 1 is at T=1/N.{diverged}",
     )
 
 
-def _picture(source: str, found: ByExploration) -> Picture:
+def _picture(setting: str, found: ByExploration) -> Picture:
     labels = sorted({label for scores in found.values() for label in scores}, key=float)
     figure = new_figure(9, 3)
     panels = figure.subplots(1, 2)
@@ -136,7 +145,7 @@ def _picture(source: str, found: ByExploration) -> Picture:
         if len(found) > 1:
             axes.legend()
     return Picture(
-        f"{source}-tempering",
+        f"{setting.replace(',', '').replace(' ', '-')}-tempering",
         figure,
-        f"{NAMES[source]}: NLL and error of cSGLD by temperature, which is not to scale.",
+        f"{NAMES[setting]}: NLL and error of cSGLD by temperature, which is not to scale.",
     )

@@ -26,11 +26,11 @@ def private_imports(source: str) -> Iterator[str]:
 
 
 def exported(name: str) -> set[str]:
-    """The names in `__all__` of a package; of the module of errors, its classes."""
+    """The names in `__all__` of a package or module; of the module of errors, its classes."""
     module = importlib.import_module(name)
     if name == "csgmcmc.errors":
         return {key for key in vars(module) if key.endswith(("Error", "Warning"))}
-    return set(module.__all__) if hasattr(module, "__path__") else set()
+    return set(getattr(module, "__all__", ()))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))

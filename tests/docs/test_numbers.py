@@ -17,7 +17,7 @@ def unfounded(text: str) -> list[str]:
     return [n for n in found if not re.search(rf"(?<![\d.]){re.escape(n)}(?!\d)", evidence)]
 
 
-@pytest.mark.parametrize("page", ["which-method.md"])
+@pytest.mark.parametrize("page", ["which-method.md", "comparison.md"])
 def test_what_is_quoted_was_measured(page):
     text = (DOCS / page).read_text(encoding="utf-8").replace("\n", " ")
     assert len(QUOTED.findall(text)) > 10

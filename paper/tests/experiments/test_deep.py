@@ -356,6 +356,9 @@ def test_the_diversity_of_the_draws(small_run):
         table = results["cifar"].records[f"cifar10, c{group['family']}, seed 0"]
         cyclical = group["functions"][f"c{group['family']}"]
         assert cyclical["error_by_cycles"][-1] == pytest.approx(table["scores"]["error"])
+        assert cyclical["nll"] == pytest.approx(table["scores"]["nll"], abs=2e-5)
+        assert cyclical["nll_without_first_cycle"] != cyclical["nll"]
+        assert group["functions"][group["family"]]["nll_without_first_cycle"] is None
 
 
 def test_the_temperature_matters(small_run):

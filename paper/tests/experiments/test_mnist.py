@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from paper.experiments import find_experiments, reproduce
+from paper.experiments.cifar_converged import ConvergedRivals
 from paper.experiments.deep_runs import last_of_each_cycle, load, load_outside, sample
 from paper.experiments.deep_settings import MNIST, SMOKE_MNIST
-from paper.experiments.mnist import MnistTable
+from paper.experiments.methods import BY_NAME
+from paper.experiments.mnist import MnistRivals, MnistTable
 from paper.pages import make_page
 from paper.report.page import Grid
 from paper.tests.data.archives import write_mnist
@@ -162,6 +164,15 @@ def test_the_first_seed_chooses_the_hyperparameters_of_rivals():
     assert tried["MC dropout", 1] == ["0.5"]
     dropped = [getattr(job["run"], "dropout", 0) for key, job in jobs.items() if "network" in key]
     assert sorted(rate for rate in dropped if rate) == [0.1, 0.25, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("rivals", [MnistRivals(), ConvergedRivals()], ids=lambda one: one.name)
+def test_ensembles_beside_rivals_are_those_of_table_1(rivals):
+    config = rivals.presets["laptop"]
+    groups = rivals.groups(config, config.settings[0], dict.fromkeys(BY_NAME, 0.4))
+    for label in ("ensemble, same budget", "ensemble, M budgets"):
+        [members, *_] = groups[f"{label}, seed 0"]["runs"].values()
+        assert [run.seed for run in members] == [0, 3, 6, 9]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,7 @@ class Tiny(Experiment[TinyConfig]):
 
     name = "tiny"
     summary = "squares"
-    presets = {  # noqa: RUF012
+    presets = {
         "paper": TinyConfig(),
         "slow": TinyConfig(pause=60),
         "unlike": TinyConfig(pause=0.01, numbers=(2, 3)),

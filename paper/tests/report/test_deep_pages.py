@@ -153,26 +153,6 @@ def test_table_one():
     assert labels == [*METHODS, SAME, MORE]
 
 
-def gate_note(train_error):
-    tried = ((1, 1.5, 0.001), (2, 1.3, 0.004), (3, 1.1, train_error), (4, None, None))
-    searches = [
-        {"part": "search", "source": "cifar10", "method": "cSGLD", "lr": lr, "seed": 0,
-         "epochs": 20, "validation_nll": nll, "train_error": error}
-        for lr, nll, error in tried
-    ]  # fmt: skip
-    fit = {"size": 5000, "cycles": [0, 1], "errors": [0.05, train_error], "nlls": [0.1, 0.1]}
-    chains = [chain("cSGLD", seed, 0.3, train=fit) for seed in range(2)]
-    return table_of(make_page(results("cifar", [*searches, *chains])), "The gate").note
-
-
-def test_a_step_size_whose_cycles_do_not_pass_the_gate_has_a_reason():
-    assert (
-        "The step size of cSGLD, 3, is taken though its run ends with a training error of 4.00 %: "
-        "with 2, which ends at 0.40 %, the NLL on validation data is 1.300 in place of 1.100."
-    ) in gate_note(0.04)
-    assert "is taken though" not in gate_note(0.002)
-
-
 @pytest.mark.parametrize(
     ("changed", "held"),
     [
@@ -290,11 +270,39 @@ def test_the_temperature_is_chosen_on_validation_data():
     assert rows[1][:4] == ["0.5", "0.1", "0.32", "12"]
 
 
+def test_temperatures_that_diverge_are_named():
+    records = [chain("cSGLD", 0, 0.2, temperature=label) for label in ("1", "0.1", "0")]
+    records.append({**chain("cSGLD", 1, 0.2, temperature="1"), "scores": None})
+    note = table_of(make_page(results("mnist-tempering", records)), "temperature").note
+    assert "Diverged, and not in the table: T=1, β=0 in 1 of 2 seeds." in note
+
+
+def test_noise_is_judged_by_the_chains_that_have_not_diverged():
+    errors = {"late": 0.2, "rising": 0.25, "always": 0.3}
+    records = [
+        chain(method, seed, error + seed / 100, temperature=temperature, noise=noise)
+        for method in ("SGLD", "cSGLD")
+        for temperature in ("0.0045", "1")
+        for noise, error in errors.items()
+        for seed in range(2)
+        if method == "cSGLD" or noise != "rising"
+    ]
+    for record in records:
+        if record["temperature"] == "1" and record["noise"] == "always":
+            record["scores"] = None
+    page = make_page(results("mnist-stages", records, temperatures=["0.0045", "1"]))
+    assert [claim.holds for claim in page.claims] == [True, False]
+    assert "2 of 2 comparisons hold" in page.claims[0].ours
+    assert "2 contradicted" in page.claims[1].ours
+    note = table_of(page, "noise and step").note
+    assert "SGLD at 1, noise from the first step in 2 of 2 seeds" in note
+
+
 def diversity(barrier=0.2, between=10.0, cyclical=(0.3, 0.25), single=0.31):
     def functions(errors, alone):
         return {
             "tested": 200_000, "single_errors": [alone, alone], "error_by_cycles": list(errors),
-            "disagreement_within": None, "disagreement_between": 0.2,
+            "disagreement_within": None, "disagreement_between": 0.2, "nll": 1.2,
         }  # fmt: skip
 
     def lines(height):
@@ -325,7 +333,7 @@ def test_diversity():
     places, lines, cycles = picture.figure.axes
     assert [len(axes.lines) for axes in (places, lines, cycles)] == [3, 4, 2]
     table = table_of(page, "functions")
-    assert table.rows[0] == ["cSGLD", "0", "2", "31.00", "25.00", "-", "20.00"]
+    assert table.rows[0] == ["cSGLD", "0", "2", "31.00", "25.00", "1.2000", "-", "-", "20.00"]
 
 
 @pytest.mark.parametrize(
