@@ -11,6 +11,10 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 # Small tensors run faster on one thread, and the test workers share the cores.
 torch.set_num_threads(1)
 
+# Tests see plain text in 80 columns, whatever the terminal is.
+for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)
+
 
 def enter_empty_folder(namespace: dict[str, Any]) -> None:
     namespace["_home"] = os.getcwd()

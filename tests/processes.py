@@ -5,6 +5,7 @@ Starting Python and importing torch in each of them, as torchrun does, takes mos
 
 import multiprocessing
 import os
+import secrets
 import socket
 import time
 import traceback
@@ -53,8 +54,11 @@ def run_together(job: Job, out: Path, processes: int, **options: Any) -> list[in
 
 
 def free_port() -> int:
-    """A port that nothing listens at, below those that the system gives to connections."""
-    first = os.getpid() * 7
+    """A port that nothing listens at, below those that the system gives to connections.
+
+    By chance, so that two workers, which look at the same moment, hardly take the same one.
+    """
+    first = secrets.randbelow(9_000)
     for port in (20_000 + (first + number) % 9_000 for number in range(9_000)):
         with socket.socket() as tried, suppress(OSError):
             tried.bind(("127.0.0.1", port))

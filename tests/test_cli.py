@@ -111,19 +111,31 @@ def heed_interrupts():
 
 
 def test_interrupt_ends_the_demo_quietly(tmp_path):
-    out = tmp_path / "out"
-    program = "from csgmcmc.cli import app; app()"
-    command = [sys.executable, "-c", program, "demo", "--out", str(out), "--steps", "10000000"]
+    program = """
+import sys
+from pathlib import Path
+from csgmcmc.cli import app
+from csgmcmc.samplers import SGLD
+
+def step_and_tell(sampler, *arguments):
+    step(sampler, *arguments)
+    Path("sampling").touch()
+    SGLD.step = step
+
+step, SGLD.step = SGLD.step, step_and_tell
+app()
+"""
+    command = [sys.executable, "-c", program, "demo", "--out", "out", "--steps", "10000000"]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        cwd=tmp_path,
         preexec_fn=heed_interrupts,
     )
-    while not out.exists() and process.poll() is None:
+    while not (tmp_path / "sampling").exists() and process.poll() is None:
         time.sleep(0.1)
-    time.sleep(1)  # into the sampling
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 130

@@ -16,6 +16,7 @@ IGNORED = [
     # As in pyproject.toml: what Lightning does.
     "ignore:`isinstance(treespec:FutureWarning",
     "ignore:Checkpoint directory:UserWarning",
+    "ignore:This DataLoader will create:UserWarning",  # more workers than there are cores
 ]
 SAID = {
     "hand_loop": r"one trained network .*NLL 0\.\d+.*\n20 draws .*NLL 0\.\d+",

@@ -34,7 +34,8 @@ def test_ctrl_c_while_a_process_is_started_is_not_lost(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         return submit(*arguments)
 
+    before = set(active_children())  # of joblib, which keeps those of earlier tests for a while
     monkeypatch.setattr(ProcessPoolExecutor, "submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(side_by_side(interrupt_oneself, [("a", ()), ("b", ())], jobs=2))
-    assert active_children() == []
+    assert set(active_children()) <= before

@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -162,12 +163,13 @@ def test_a_search_over_modules():
 def test_processes_of_a_search_find_what_one_would():
     features, targets = diabetes()
     grid = {"prior_scale": [0.5, 1.0]}
-    alone, shared = (
-        GridSearchCV(BayesianMLPRegressor(**SMALL), grid, cv=2, n_jobs=jobs, **RAISE).fit(
-            features, targets
+    with parallel_config(backend="loky", inner_max_num_threads=1):  # as here
+        alone, shared = (
+            GridSearchCV(BayesianMLPRegressor(**SMALL), grid, cv=2, n_jobs=jobs, **RAISE).fit(
+                features, targets
+            )
+            for jobs in (1, 2)
         )
-        for jobs in (1, 2)
-    )
     scores = "mean_test_score"
     assert_array_equal(alone.cv_results_[scores], shared.cv_results_[scores])
     assert_array_equal(shared.predict(features), alone.predict(features))

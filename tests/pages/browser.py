@@ -17,6 +17,7 @@ FLAGS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-dev-shm-usage",  # which is small in containers
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
