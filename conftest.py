@@ -4,6 +4,9 @@ import os
 import tempfile
 from typing import Any
 
+# Products in bfloat16 end the process on some processors; before torch is imported.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
 import torch
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser

@@ -137,7 +137,7 @@ app()
     while not (tmp_path / "sampling").exists() and process.poll() is None:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=400)
     assert process.returncode == 130
     assert "Traceback" not in output
 

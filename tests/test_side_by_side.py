@@ -34,7 +34,7 @@ def test_ctrl_c_while_a_process_is_started_is_not_lost(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         return submit(*arguments)
 
-    before = set(active_children())  # of joblib, which keeps those of earlier tests for a while
+    before = set(active_children())  # of earlier tests: joblib's, and loaders'
     monkeypatch.setattr(ProcessPoolExecutor, "submit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(side_by_side(interrupt_oneself, [("a", ()), ("b", ())], jobs=2))

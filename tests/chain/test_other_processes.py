@@ -141,7 +141,7 @@ def test_a_run_that_loses_a_node_goes_on(alone, tmp_path):
     """Two agents of torchrun are two nodes; one of them is killed, with its worker."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:2", "--max-restarts=5"]
     rendezvous = ["--rdzv-backend=c10d", "--rdzv-id=lost", "--nproc-per-node=1"]
-    quick = "last_call_timeout=2,join_timeout=300,keep_alive_interval=1,keep_alive_max_attempt=3"
+    quick = "last_call_timeout=2,join_timeout=300,keep_alive_interval=2,keep_alive_max_attempt=8"
     variables = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
     port = free_port()
 

@@ -99,8 +99,8 @@ def test_what_is_given_replaces_what_is_measured():
     text = shown("mine:make_run", "--step-seconds", "2", "--draw-seconds", "3", "--steps", "100")
     assert row(text, "a step") == "2 s"
     assert row(text, "a draw") == "3 s"
-    text = shown("mine:make_run", "--noise-seconds", "100", "--exploration", "0.5")
-    assert row(text, "a step") == "50 s"
+    text = shown("mine:make_run", "--noise-seconds", "14400", "--exploration", "0.5")
+    assert row(text, "a step") == "2 h"  # the rest of it is measured, in less than a minute
     given = ["--checkpoint-seconds", "1", "--predict-seconds", "0.5", "--disk-bandwidth", "1e8"]
     text = shown(*LARGE, *given, "--draws", "10", "--replicas", "2", "--bandwidth", "28e9")
     assert row(text, "a checkpoint") == "1 s"

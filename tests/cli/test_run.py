@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -138,7 +139,7 @@ def wait_for_draws(process, *chains):
 def ended(process):
     """What a process has said; one that hangs says where."""
     try:
-        return process.communicate(timeout=100)[0]
+        return process.communicate(timeout=400)[0]
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)  # the stack of every thread
         pytest.fail(process.communicate()[0])
@@ -336,8 +337,12 @@ def test_report_of_a_run_that_was_stopped_is_of_what_there_is(folder):
 def children_of(process_id):
     """Numbers of the processes that a process has started, and that are no helper of Python's."""
     found = Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()
-    lines = {int(one): Path(f"/proc/{one}/cmdline").read_text() for one in found}
-    return [one for one, line in lines.items() if "spawn_main" in line]
+    children = []
+    for one in found:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            if "spawn_main" in Path(f"/proc/{one}/cmdline").read_text():
+                children.append(int(one))
+    return children
 
 
 def is_alive(process_id):

@@ -46,6 +46,8 @@ def act(action: str, manifest: Manifest, number: int) -> None:
             other.append({"replaced": copy})
     else:
         path.unlink(missing_ok=True)
+    if action != "own line" and path.exists():  # a coarse clock has one time for several writes
+        os.utime(path, ns=(number * 10**10, number * 10**10))
 
 
 @given(actions=st.lists(st.tuples(st.sampled_from(ACTIONS), st.booleans()), max_size=10))

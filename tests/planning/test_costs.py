@@ -183,7 +183,8 @@ def test_more_draws_cost_more(run):
     works = (work, replace(work, draws=work.draws + 1))
     less, more = (cost_of(sizes, machine, layout, each) for each in works)
     assert total(more.disk) > total(less.disk)
-    assert total(more.seconds) >= (1 - 1e-9) * total(less.seconds)
+    if works[1].checkpoints >= works[0].checkpoints:  # where draws are frequent, none follows them
+        assert total(more.seconds) >= (1 - 1e-9) * total(less.seconds)
     assert more.memory == less.memory
 
 

@@ -113,6 +113,12 @@ def test_a_wait_as_long_as_a_sum_leaves_a_bandwidth_that_a_machine_can_have():
     assert bandwidth_of(4e5, 1e-3, latency=2e-3) == pytest.approx(4e9)
 
 
+def test_processes_that_take_too_long_are_told_in_a_sentence(monkeypatch):
+    monkeypatch.setattr("csgmcmc.planning.measure.WIRE_SECONDS", 1e-3)
+    with pytest.raises(ValueError, match=r"took longer than 0\.001 s: give --bandwidth"):
+        measure_wire(2, weights=10)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("weights", [10, 10**5])
 def test_processes_measure_together(weights):

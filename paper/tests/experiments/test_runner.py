@@ -249,7 +249,7 @@ def wait_until_empty(group):
 def test_an_interrupt_is_one_sentence_and_leaves_no_process(command):
     process = command()
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to all of them
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=400)
     assert process.returncode == 130, output
     assert output.strip() == "paper: stopped; the same command continues it"
     assert wait_until_empty(process.pid)

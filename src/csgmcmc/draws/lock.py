@@ -9,7 +9,8 @@ from filelock import FileLock, Timeout
 from csgmcmc.errors import LockedError
 
 # A reader that asks whether a chain is locked holds the lock for a moment: wait that long.
-TIMEOUT_SECONDS = 0.3
+TIMEOUT_SECONDS = 1.0
+POLL_SECONDS = 0.03
 
 
 class Lock:
@@ -27,7 +28,7 @@ class Lock:
         self._lock = FileLock(
             path,
             timeout=TIMEOUT_SECONDS,
-            poll_interval=TIMEOUT_SECONDS / 10,
+            poll_interval=POLL_SECONDS,
             thread_local=False,
         )
         self._process_id = os.getpid()

@@ -11,7 +11,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from csgmcmc.task import Task
 REPEATS = 5
 WARM_UP = 4  # steps that are not counted: kernels are loaded, memory is taken
 CYCLES = 10**9  # of two steps, one cold and one with noise; never reached
+WIRE_SECONDS = 120  # that processes may take to measure together; they take some seconds
 PROBE = 64 * 2**20  # bytes with which the disk is timed
 LARGEST_WRITTEN = 2**30  # a larger draw or checkpoint is not written to see how long it takes
 NOT_TIMED = ("callbacks", "checkpoint_dir", "checkpoint_every", "progress", "device")
@@ -126,21 +127,28 @@ def measure_wire(processes: int, weights: int) -> dict[str, float]:
     `weights` is the number of those of the model. Returns bandwidth, latency, crowding and lockstep
     of a `Machine`.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
         program = [sys.executable, "-m", "csgmcmc.planning.probe", f"{folder}/meeting"]
         variables = {**os.environ, "OMP_NUM_THREADS": "1"}  # as torchrun starts several
         started = [
-            subprocess.Popen(  # noqa: S603  (this very Python)
-                [*program, str(rank), str(processes), str(weights)],
-                env=variables,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
+            ends.enter_context(
+                subprocess.Popen(  # noqa: S603  (this very Python)
+                    [*program, str(rank), str(processes), str(weights)],
+                    env=variables,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
             )
             for rank in range(processes)
         ]
         try:
-            said = [process.communicate(timeout=120) for process in started]
+            said = [process.communicate(timeout=WIRE_SECONDS) for process in started]
+        except subprocess.TimeoutExpired as error:
+            raise ValueError(
+                f"the test of the bandwidth took longer than {error.timeout:g} s: give --bandwidth "
+                "instead"
+            ) from error
         finally:
             for process in started:
                 process.kill()

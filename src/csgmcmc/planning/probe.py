@@ -82,7 +82,7 @@ def _rate_of(work: Callable[[], Any]) -> float:
     """Seconds of a call, over a time in which the other processes do the same."""
     work()
     calls, began = 0, time.perf_counter()
-    while time.perf_counter() - began < MOMENT:
+    while calls == 0 or time.perf_counter() - began < MOMENT:
         work()
         calls += 1
     return (time.perf_counter() - began) / calls
