@@ -217,3 +217,20 @@ def test_a_sampler_alone_needs_an_lr():
     replicas = ProcessLayout(replicas=2)
     with pytest.raises(ValueError, match="lr is not given, and a range test has one process"):
         Recipe().make_chain(nn.Linear(3, 2), LOSS, LOADER, layout=replicas)
+
+
+def test_generators_of_the_data_are_where_they_were_before_the_chain_runs():
+    """N is asked of an example, and the range test runs: neither may change what follows."""
+    generator = torch.Generator().manual_seed(3)
+
+    class Noisy(TensorDataset):
+        def __getitem__(self, index):
+            inputs, label = super().__getitem__(index)
+            return inputs + torch.randn(3, generator=generator), label
+
+    before = generator.get_state()
+    loader = DataLoader(Noisy(*DATA.tensors), batch_size=5)
+    Recipe(epochs=20, cycles=1).make_chain(
+        nn.Linear(3, 2), LOSS, loader, generators=[generator], progress=False
+    )
+    assert torch.equal(generator.get_state(), before)

@@ -1,5 +1,6 @@
 import random
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -181,3 +182,21 @@ def test_what_a_script_misses_is_its_own_error(folder):
 def test_data_that_cannot_be_scored_are_refused(batches, words):
     with pytest.raises(ValueError, match=words):
         check_pairs(batches, "categorical")
+
+
+def test_what_a_script_draws_while_it_is_imported_is_the_same_in_every_process(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    Path("drawn_script.py").write_text(
+        "import torch\nrows = torch.randperm(100).tolist()\ndef make(): ...\n"
+    )
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        load_function("drawn_script:make")
+        assert torch.equal(torch.get_rng_state(), state)
+        found.append(sys.modules.pop("drawn_script").rows)
+    assert found[0] == found[1]

@@ -185,7 +185,8 @@ class Recipe:
         layout = as_layout(chain_options.get("layout"))
         if unknown := sorted(chain_options.keys() - signature(Chain).parameters.keys()):
             raise ValueError(f"{', '.join(unknown)} is no argument of Chain")
-        num_data = default_num_data(data) if num_data is None else num_data
+        if num_data is None:
+            num_data = default_num_data(data, chain_options.get("generators", ()))
         recipe = self.with_lr(model, loss, data, num_data, accumulate=accumulate, **chain_options)
         sampler = recipe.make_sampler(
             [param for param in model.parameters() if param.requires_grad],
@@ -212,7 +213,7 @@ class Recipe:
         def make_sampler(params: list[nn.Parameter], lr: float) -> Sampler:
             return self.replace(lr=lr, temperature=0.0).make_sampler(params, num_data=num_data)
 
-        taken = ("accumulate", "clip", "device", "autocast")
+        taken = ("accumulate", "clip", "device", "autocast", "generators")
         options = {name: chain_options[name] for name in taken if name in chain_options}
         return self.replace(lr=range_test(model, loss, data, make_sampler, **options).lr)
 

@@ -105,7 +105,10 @@ class Task:
 
     def steps_per_epoch(self, replicas: int = 1) -> int:
         """Steps of an epoch, where `replicas` processes divide its batches among them."""
-        batches = batches_of(self.data) // replicas
+        batches = batches_of(self.data)
+        whole = batches // replicas
+        # The last batches are filled up, unless they are dropped.
+        batches = whole if getattr(self.data, "drop_last", False) else -(-batches // replicas)
         return max(1, batches // self.chain_options.get("accumulate", 1))
 
 
@@ -237,7 +240,8 @@ def _load(name: str, folder: Path | None = None) -> ModuleType:
     if name.startswith(".") or not name.isprintable():
         raise ValueError(absent)
     try:
-        return importlib.import_module(name)
+        with seeded(0):  # all processes that import it have the same data, also to resume
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # the module exists; something that it imports does not

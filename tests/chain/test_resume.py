@@ -20,7 +20,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from csgmcmc import SGHMC, SGLD, Constant, Cyclical, DrawStore, MemoryDraws
 from csgmcmc.chain import Chain
 from csgmcmc.chain.checkpoint import Checkpoints
-from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning
+from csgmcmc.errors import DrawConflictError, SettingsMismatchError, StoreError, StoreWarning
 from tests.chain import support
 from tests.chain.support import Noisy, make_chain
 from tests.processes import PYTHONPATH
@@ -393,3 +393,29 @@ def test_a_checkpoint_of_version_0_1_says_why_it_cannot_be_resumed(tmp_path):
     with pytest.raises(StoreError, match=r"was made by csgmcmc 0\.1, .* its draws can be read"):
         chain.run(resume=True)
     assert len(store) == 2
+
+
+def test_another_number_of_threads_goes_on_though_its_sums_are_rounded_otherwise(
+    tmp_path, monkeypatch
+):
+    """A draw was stored after the last checkpoint; with other threads it has other digits."""
+    with pytest.raises(Stopped):
+        make_chain(tmp_path, callbacks=stop_at(25), checkpoint_every=100).run()
+    kept = len(DrawStore(tmp_path))
+    assert kept > 0
+    threads = torch.get_num_threads()
+
+    def rounded_otherwise(outputs, targets):
+        return torch.nn.functional.cross_entropy(outputs, targets) * (1 + 1e-6)
+
+    def resume() -> None:
+        chain = make_chain(tmp_path, checkpoint_every=100)
+        chain.loss = rounded_otherwise
+        chain.run(resume=True)
+
+    with pytest.raises(DrawConflictError):
+        resume()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
+    with pytest.warns(UserWarning, match="the same number of processes and threads"):
+        resume()
+    assert len(DrawStore(tmp_path)) == 12

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -8,6 +9,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from csgmcmc import Task
 from csgmcmc.cli.sampling import count_chains, divided
 from csgmcmc.distributed import ProcessLayout
 
@@ -53,3 +55,13 @@ def test_chains_are_counted_by_processes(monkeypatch):
     assert [count_chains(chains) for chains in (None, 1, 4)] == [2, 1, 4]
     with pytest.raises(ValueError, match="chains=3 cannot be divided among 2 processes"):
         count_chains(3)
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize(("rows", "replicas"), [(1400, 8), (1400, 4), (64, 1), (640, 5)])
+def test_an_epoch_has_as_many_steps_as_the_divided_loader(rows, replicas, drop_last):
+    data = TensorDataset(torch.zeros(rows, 1), torch.zeros(rows).long())
+    loader = DataLoader(data, batch_size=64, shuffle=True, drop_last=drop_last)
+    task = Task(nn.Linear(1, 2), nn.functional.cross_entropy, loader)
+    part = divided(loader, ProcessLayout(replica_id=0, replicas=replicas), 0)
+    assert task.steps_per_epoch(replicas) == len(part)

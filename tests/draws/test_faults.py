@@ -137,6 +137,7 @@ def test_the_next_writer_removes_what_a_killed_one_has_left(tmp_path):
         tmp_path / "draws" / "0001-000000009.safetensors.123.part",  # of another chain
         tmp_path / "draws" / "0000-notes.part",
         tmp_path / "my.part",
+        tmp_path / "run.json.99999.1.part",  # which a run writes without the lock of a chain
     ]
     for path in (*parts, *kept):
         path.write_bytes(b"torn")

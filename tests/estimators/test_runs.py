@@ -12,7 +12,7 @@ from torch import nn
 
 from csgmcmc.errors import DivergedError
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
-from csgmcmc.estimators.runs import divided
+from csgmcmc.estimators.runs import divided, effective_jobs
 from csgmcmc.schedules import Constant
 from tests.estimators.small import SMALL, diabetes, iris
 
@@ -93,3 +93,11 @@ def test_what_has_diverged_comes_back_from_a_process_as_it_was():
     back = pickle.loads(pickle.dumps(error))
     assert str(back) == str(error)
     assert (back.tick, back.lr, back.chain_ids) == (error.tick, 0.1, [1])
+
+
+def test_threads_which_share_random_numbers_are_not_used():
+    for backend, jobs in (("loky", 2), ("threading", 1)):
+        with parallel_config(backend=backend):
+            assert effective_jobs(2) == jobs
+        with parallel_config(backend=backend, n_jobs=2):
+            assert effective_jobs(None) == jobs

@@ -229,10 +229,12 @@ def said(sizes=SIZES, machine=MACHINE, layout=None, work=WORK, **options):
 def test_advice_names_what_dominates():
     assert "forward and backward: 57% of the time; more --replicas" in said()
     slow = replace(MACHINE, checkpoint_seconds=100.0)
-    assert "checkpoints: 88% of the time; checkpoint_every=1000" in said(machine=slow)
+    words = "checkpoints: 88% of the time; checkpoint_every=1000 in the chain_options of the task"
+    assert f"{words} would be 14% of the time of the steps" in said(machine=slow)
     large = replace(SIZES, weights=4e9, trained=4e9, draw=4e9)
     assert "draws: 83% of the disk; --dtype bfloat16" in said(large)
     assert "of the disk; fewer --draws-per-cycle" in said(replace(large, draw=2e9))
+    assert "of the disk; fewer --draws-per-cycle" in said(replace(large, weight_bytes=2))
     assert "of the disk" not in said()  # mostly logs
     assert "checkpoints: 98% of the disk; each holds all weights" in said(
         Sizes(weights=1e9, trained=10, draw=10, shared=5e7), work=Work(100, 1)
@@ -241,12 +243,26 @@ def test_advice_names_what_dominates():
     assert "waiting for the disk" in said(machine=slow, layout=make_layout(8))
 
 
-def test_the_checkpoints_that_are_advised_take_a_twentieth():
-    slow, work = replace(MACHINE, checkpoint_seconds=400.0), Work(100_000, 2000, 0.5)
+@pytest.mark.parametrize(
+    ("work", "share"),
+    [
+        (Work(100_000, 2000, 0.5), 0.05),
+        (Work(100_000, 5, 0.5), 0.05),
+        (Work(100_000, 100, 0.5), 0.29),  # of which each draw has one
+        (Work(2000, 100, 0.5), 0.29),  # at the start and at the end
+    ],
+)
+def test_the_checkpoints_that_are_advised_take_as_long_as_said(work, share):
+    slow = replace(MACHINE, checkpoint_seconds=400.0)
     words = said(machine=slow, work=work)
     every = int(words.partition("checkpoint_every=")[2].partition(" ")[0])
-    costs = cost_of(SIZES, slow, make_layout(), replace(work, checkpoint_every=every))
-    assert costs.seconds["checkpoints"] / (100_000 * 1.4) == pytest.approx(0.05, rel=0.1)
+    advised = replace(work, checkpoint_every=every)
+    costs = cost_of(SIZES, slow, make_layout(), advised)
+    assert costs.seconds["checkpoints"] / (work.steps * 1.4) == pytest.approx(share, rel=0.1)
+    assert f"would be {share:.0%} of the time of the steps" in words
+    after_draws = 100 * work.draws <= work.steps  # each of which has one, too
+    assert ("fewer --draws-per-cycle, each" in words) == (after_draws and share > 0.05)
+    assert "checkpoint_every=" not in said(machine=slow, work=replace(work, checkpoint_every=10**6))
 
 
 def test_advice_names_what_breaks_first():

@@ -133,12 +133,16 @@ def fail(out: Path) -> None:
             ours.predict_loader(batches[: 3 - rank], share=share)
         with pytest.raises(ValueError, match="other batches in some processes"):
             ours.predict_loader([batches[rank], *batches], share=share)
-        with pytest.raises(ValueError, match="draws or weights differ between processes"):
+        with pytest.raises(ValueError, match=r"draws, weights or the arguments .* differ"):
             posterior("categorical", 4 + rank).predict_loader(batches, share=share)
+        with pytest.raises(ValueError, match=r"the arguments share and members differ"):
+            ours.predict_loader(batches, share=share, members=rank == 1)
         own = Posterior(mlp().double(), ours.draws, likelihood=OwnLikelihood(), progress=False)
         with pytest.raises(ValueError, match="averages with OwnAverage, which has no state"):
             own.predict_loader(batches, share=share)
         assert ours.predict_loader(batches, share=share).entropy.shape == (ROWS,)  # it goes on
+    with pytest.raises(ValueError, match=r"the arguments share and members differ"):
+        ours.predict_loader(batches, share=("draws", "data")[rank])
     (out / f"{rank}.done").touch()
 
 

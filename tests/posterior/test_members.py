@@ -475,3 +475,12 @@ def test_outputs_that_are_larger_than_inputs_do_not_pile_up(vectorize, monkeypat
     )
     posterior.log_scores([(torch.arange(3), torch.arange(3))] * 20)
     assert max(waiting) < 10
+
+
+@pytest.mark.parametrize("vectorize", [None, False])
+def test_a_posterior_can_be_made_in_inference_mode(vectorize):
+    draws, inputs = in_memory(mlp, 3), random(5, 4, dtype=torch.float32)
+    expected = Posterior(mlp(), draws, vectorize=vectorize).predict(inputs)
+    with torch.inference_mode():
+        found = Posterior(mlp(), draws, vectorize=vectorize).predict(inputs)
+    assert torch.equal(found.log_probs, expected.log_probs)

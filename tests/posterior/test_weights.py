@@ -6,10 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csgmcmc import SGLD, Chain, Cyclical
+from csgmcmc import SGLD, Chain, Cyclical, Posterior
+from csgmcmc.posterior import Gaussian
+from csgmcmc.posterior.members import MOST_AT_ONCE
 from csgmcmc.posterior.regions import find_regions
 from csgmcmc.posterior.weights import harmonic_weights, mass_weights, stacking_weights
 from csgmcmc.targets import Density, Mixture
+from tests.posterior.support import in_memory, mlp, random
 from tests.support import SIGMAS
 
 MASSES = np.array([0.6, 0.3, 0.1])
@@ -297,3 +300,17 @@ def test_more_bad_input():
         stacking_weights([[0.0], [1.0]], [0])
     with pytest.raises(ValueError, match="no draw is in a group"):
         stacking_weights([[0.0]], [-1])
+
+
+@pytest.mark.parametrize("likelihood", ["categorical", Gaussian(variance=0.1)])
+def test_weights_that_are_0_in_the_precision_of_the_model_count_as_0(likelihood):
+    """Also where draws that are averaged together have no others."""
+    draws = in_memory(mlp, MOST_AT_ONCE + 3)
+    weights = np.r_[np.ones(MOST_AT_ONCE), 1e-60, 1e-200, 0]
+    posterior = Posterior(mlp(), draws, weights, likelihood=likelihood)
+    assert posterior.weights[-3:].tolist() == [0, 0, 0]
+    inputs = random(5, 4, dtype=torch.float32)
+    found = posterior.predict(inputs)
+    few = Posterior(mlp(), list(draws)[:MOST_AT_ONCE], likelihood=likelihood)
+    torch.testing.assert_close(found.entropy, few.predict(inputs).entropy)
+    assert found.spread.isfinite().all()

@@ -9,6 +9,8 @@ The first process writes the `.pt` file when the shards of all are on the disk: 
 
 from typing import Any
 
+import torch
+
 from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.draws.sharded import ShardedTensors, index_name, write_shards
 from csgmcmc.draws.tensors import CheckedFiles
@@ -70,5 +72,5 @@ def _own_state(checkpoints: Checkpoints, stepper: Stepper, state: dict[str, Any]
 
 
 def _processes(stepper: Stepper) -> list[Any]:
-    """What decides how sums over processes are rounded."""
-    return [stepper.layout.replicas, is_sharded(stepper.model)]
+    """What decides how sums over processes and threads are rounded."""
+    return [stepper.layout.replicas, is_sharded(stepper.model), torch.get_num_threads()]

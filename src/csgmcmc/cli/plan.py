@@ -25,9 +25,7 @@ from csgmcmc.task import Task, load_function, make_task
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 RECIPE = ("sampler", "epochs", "cycles", "exploration", "draws_per_cycle")
-MEASURED = (
-    *("draw_seconds", "checkpoint_seconds", "predict_seconds", "disk_bandwidth", "bandwidth"),
-)
+MEASURED = ("draw_seconds", "checkpoint_seconds", "predict_seconds", "disk_bandwidth", "bandwidth")
 LEAST = 1e-30  # of seconds, bytes and rates, so that no product of them is infinite
 WHAT_IF = "Without a script: "
 Number = float | None
@@ -41,7 +39,9 @@ def plan(
             metavar="[MODULE:FUNCTION]", help="What csgmcmc run takes; see --parameters."
         ),
     ] = None,
-    processes: Annotated[Count, typer.Option(help="In all; by default chains x replicas.")] = None,
+    processes: Annotated[
+        Count, typer.Option(help="In all; chains x replicas if those are given, else 1.")
+    ] = None,
     chains: Annotated[Count, typer.Option(help="Number of chains.")] = None,
     replicas: Annotated[Count, typer.Option(help="Processes of each chain.")] = None,
     shards: Annotated[bool, typer.Option("--shards", help="Replicas share the weights.")] = False,
@@ -61,7 +61,9 @@ def plan(
     only: Annotated[str | None, typer.Option(help="trainable: store no other weights.")] = None,
     out: Annotated[Path, typer.Option(help="Folder whose disk is measured.")] = Path("runs"),
     parameters: Annotated[Number, typer.Option(help=WHAT_IF + "weights of the model.")] = None,
-    trained: Annotated[Number, typer.Option(help=WHAT_IF + "sampled weights.")] = None,
+    trained: Annotated[
+        Number, typer.Option(help=WHAT_IF + "sampled weights; draws hold no others.")
+    ] = None,
     layers: Annotated[int, typer.Option(help=WHAT_IF + "layers of equal size.")] = 32,
     weight_bytes: Annotated[float, typer.Option(help=WHAT_IF + "bytes per weight.")] = 4,
     step_seconds: Annotated[Number, typer.Option(help="Forward, backward and update.")] = None,
@@ -70,7 +72,9 @@ def plan(
     checkpoint_seconds: Annotated[Number, typer.Option(help="To write a checkpoint.")] = None,
     predict_seconds: Annotated[Number, typer.Option(help="A batch with one draw.")] = None,
     disk_bandwidth: Annotated[Number, typer.Option(help="Bytes a second.")] = None,
-    bandwidth: Annotated[Number, typer.Option(help="Bytes a second between processes.")] = None,
+    bandwidth: Annotated[
+        Number, typer.Option(help="Bytes a second between processes, which are then not tried.")
+    ] = None,
     cores: Annotated[Count, typer.Option(help="For all processes.")] = None,
     memory: Annotated[Number, typer.Option(help="Bytes that a process may use.")] = None,
     disk: Annotated[Number, typer.Option(help="Bytes that are free.")] = None,
@@ -147,7 +151,8 @@ def _find(asked: SimpleNamespace) -> _Planned:
     known = {name: given[name] for name in MEASURED if name in given}
     machine = replace(machine, cores=asked.cores or machine.cores, **known)
     if "step_seconds" in given:
-        machine = replace(machine, alone=Step(given["step_seconds"]), shared=None)
+        alone = Step(given["step_seconds"], noise=machine.alone.noise)
+        machine = replace(machine, alone=alone, shared=None)
     if noise is not None:
         shared = machine.shared and replace(machine.shared, noise=noise)
         machine = replace(machine, alone=replace(machine.alone, noise=noise), shared=shared)
@@ -206,7 +211,7 @@ def _assume(asked: SimpleNamespace) -> tuple[Sizes, Machine, Work]:
     each = check_number("weight_bytes", asked.weight_bytes, at_least=1, at_most=8)
     check_count("layers", asked.layers, at_least=1, below=MOST)
     stored = each if asked.dtype is None else asked.dtype.itemsize
-    kept = sampled if asked.only else count
+    kept = sampled  # as a run does where some weights are frozen
     sizes = Sizes(
         weights=count * each,
         trained=sampled * each,
@@ -214,6 +219,7 @@ def _assume(asked: SimpleNamespace) -> tuple[Sizes, Machine, Work]:
         layer=count * each / asked.layers,
         draw=kept * stored,
         shared=(count - kept) * each,
+        weight_bytes=each,
     )
     disk, draws = asked.disk_bandwidth or 1e9, recipe.cycles * recipe.draws_per_cycle
     machine = Machine(

@@ -192,7 +192,8 @@ def remove_leftover_parts(folder: Path, chain_id: int) -> None:
     Those of the chain are nobody's. Those that all chains share may be in writing by a process that
     holds the lock of another chain: they are listed first, so that their writers hold it already.
     """
-    shared = [*parts_of(folder), *unnamed_parts(folder / "draws"), *unnamed_parts(folder)]
+    named = [*parts_of(folder, "store.json"), *parts_of(folder, "base")]
+    shared = [*named, *unnamed_parts(folder / "draws"), *unnamed_parts(folder)]
     for path in parts_of(folder / "draws", f"{chain_id:04d}-"):
         path.unlink(missing_ok=True)
     if not shared:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from joblib import effective_n_jobs
+from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor
@@ -88,9 +89,10 @@ def check_n_jobs(n_jobs: Any) -> int | None:
 
 
 def effective_jobs(n_jobs: Any) -> int:
-    """How many processes joblib would use."""
+    """How many processes joblib would use; 1 where it has threads, which share random numbers."""
     count: Any = check_n_jobs(n_jobs)
-    return effective_n_jobs(count)
+    backend: Any = get_active_backend()[0]
+    return 1 if getattr(backend, "supports_sharedmem", False) else effective_n_jobs(count)
 
 
 def divided(chains: int, jobs: int, *, stacked: bool) -> list[range]:

@@ -22,6 +22,7 @@ CHANGES = {
     "logs": "they have a thousand rows, however long the run is",
     "draws": "fewer --draws-per-cycle, --dtype bfloat16 or --only trainable write less",
 }
+NARROW = 2  # bytes of a bfloat16
 RARE_ENOUGH = 0.05  # share of the time of the steps
 
 
@@ -94,12 +95,21 @@ def _about_time(costs: Costs, work: Work) -> list[str]:
 
 def _rarer_checkpoints(costs: Costs, work: Work) -> str:
     """Steps between checkpoints that take a small share of the time."""
+    regular = math.ceil(work.steps / work.every)
+    others = work.checkpoints - regular  # at the start, and after draws that are rare
+    fewer_draws = "fewer --draws-per-cycle, each of which has a checkpoint" if others > 1 else ""
+    if regular == 1:
+        return fewer_draws or "they are one at the start and one at the end: a faster disk"
     stepping = max(sum(costs.seconds[name] for name in STEP_PARTS), 1e-12)
-    every = math.ceil(work.every * costs.seconds["checkpoints"] / (RARE_ENOUGH * stepping))
-    return (
-        f"checkpoint_every={min(every, work.steps)} in the chain_options of the task would be "
-        f"{RARE_ENOUGH:.0%}"
+    each = costs.seconds["checkpoints"] / work.checkpoints / stepping  # relative to all steps
+    room = RARE_ENOUGH / each - others
+    every = math.ceil(work.steps / room) if room >= 1 else work.steps
+    share = each * (others + math.ceil(work.steps / every))
+    words = (
+        f"checkpoint_every={every} in the chain_options of the task would be {share:.0%} of the "
+        "time of the steps"
     )
+    return f"{words}; {fewer_draws}" if room < 1 and fewer_draws else words
 
 
 def _about_disk(costs: Costs, sizes: Sizes) -> list[str]:
@@ -111,7 +121,8 @@ def _about_disk(costs: Costs, sizes: Sizes) -> list[str]:
     }
     if name not in changes:
         return []
-    wide = name == "draws" and sizes.draw > 0.6 * (sizes.weights - sizes.shared)
+    whole = sizes.draw > 0.6 * (sizes.weights - sizes.shared)  # not narrowed yet
+    wide = name == "draws" and whole and sizes.weight_bytes > NARROW
     return [f"{name}: {share:.0%} of the disk; {'--dtype bfloat16, ' * wide}{changes[name]}"]
 
 

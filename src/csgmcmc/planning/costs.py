@@ -39,6 +39,7 @@ class Sizes:
         shared: what all draws have in common, and is stored once.
         overhead: bytes of a checkpoint besides its tensors.
         rest: all else in the memory of a process: Python, torch, data, activations.
+        weight_bytes: of one weight.
     """
 
     weights: float
@@ -49,6 +50,7 @@ class Sizes:
     shared: float = 0.0
     overhead: float = 0.0
     rest: float = 0.0
+    weight_bytes: float = 4
 
     @property
     def checkpoint(self) -> float:

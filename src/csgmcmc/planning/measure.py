@@ -247,7 +247,8 @@ def _sizes(chain: Chain) -> Sizes:
     # Weights, gradients, states, and the copy of the gradients to which weight decay is added.
     known = weights + 2 * trained + sum(states)
     rest = max(0.0, peak_memory(params[0].device) - known)
-    return Sizes(weights, trained, sum(states) / trained, layer, rest=rest)
+    each = trained / sum(param.numel() for param in params)
+    return Sizes(weights, trained, sum(states) / trained, layer, rest=rest, weight_bytes=each)
 
 
 def states_of(recipe: Recipe) -> int:

@@ -75,11 +75,14 @@ def targets_of(group: Sequence[Batch], device: torch.device) -> list[Tensor]:
     return [to_device(targets, device) for _, targets in group]
 
 
-def bar_over(loader: Iterable[Any], draws: int, title: str, *, shown: bool) -> Bar:
-    """A progress bar for `draws` evaluations of each batch, which appears after a second."""
+def bar_over(
+    loader: Iterable[Any], draws: int, title: str, *, shown: bool, share: Share = ALONE
+) -> Bar:
+    """A progress bar for `draws` evaluations of each own batch, which appears after a second."""
     total = None
     with suppress(TypeError):  # some loaders have no length
-        total = len(loader) * draws  # pyright: ignore[reportArgumentType]
+        own = -(-len(loader) // share.parts_of_data)  # pyright: ignore[reportArgumentType]
+        total = own * draws
     return Bar(title, total, shown=shown, patience=1.0, transient=True)
 
 

@@ -55,7 +55,8 @@ class Members:
         vectorize: bool | None,
     ) -> None:
         self.draws = list(draws)
-        self.architecture = copy.deepcopy(model).eval().requires_grad_(False)
+        with torch.inference_mode(False):  # whose tensors could not be written to later
+            self.architecture = copy.deepcopy(model).eval().requires_grad_(False)
         """The model that draws are evaluated with, in evaluation mode; its weights change."""
         if device is not None:
             self.architecture.to(device)

@@ -26,7 +26,7 @@ def predictions(
     posterior: "Posterior", loader: Iterable[Any], keep_members: bool, share: str | None
 ) -> Iterator[Predictive]:
     """The averaged prediction for each batch, with its targets."""
-    here = share_of(share, _key(posterior))
+    here = share_of(share, _key(posterior, share, keep_members))
     found = _averages(posterior, loader, keep_members, here)
     for (group, own), everyone in here.rounds(found, lambda item: _states(item[1])):
         averages = own
@@ -66,7 +66,7 @@ def scores(
     posterior: "Posterior", loader: Iterable[Any], share: str | None = None
 ) -> Iterator[Tensor]:
     """The scores (draws, points) of one group of batches at a time."""
-    here = share_of(share, _key(posterior))
+    here = share_of(share, _key(posterior, share))
     for own, everyone in here.rounds(_scores(posterior, loader, here), lambda item: item):
         found = own
         if here.processes > 1:
@@ -80,7 +80,7 @@ def _averages(
 ) -> Generator[tuple[list[Batch], list[Average | None]], None, None]:
     """Groups of batches, and for each batch the average over this process's draws."""
     among = here.draws(needed_draws(posterior, keep_members))
-    with bar_over(loader, len(among), "predicting", shown=_shown(posterior, here)) as bar:
+    with bar_over(loader, len(among), "predicting", **_shown(posterior, here)) as bar:
         for group in groups(loader, posterior.split, here):
             averages: list[Average | None] = [None] * len(group)
             own = [at for at, (inputs, _) in enumerate(group) if inputs is not NOT_OWN and among]
@@ -98,7 +98,7 @@ def _scores(
     """For each batch of a group the scores under this process's draws."""
     members = posterior.members
     among = here.draws(range(len(posterior.draws)))
-    with bar_over(loader, len(among), "scoring", shown=_shown(posterior, here)) as bar:
+    with bar_over(loader, len(among), "scoring", **_shown(posterior, here)) as bar:
         for group in groups(loader, posterior.split, here):
             targets = targets_of(group, members.device)
             parts: list[list[Tensor]] = [[] for _ in group]
@@ -129,11 +129,12 @@ def _merged(posterior: "Posterior", states: Iterable[Any]) -> Average:
     return average
 
 
-def _shown(posterior: "Posterior", here: Share) -> bool:
-    return posterior.progress and here.rank == 0
+def _shown(posterior: "Posterior", here: Share) -> dict[str, Any]:
+    """Whether there is a bar in this process, and for what."""
+    return {"shown": posterior.progress and here.rank == 0, "share": here}
 
 
-def _key(posterior: "Posterior") -> int:
-    """Of the draws and weights, which all processes must have in common."""
+def _key(posterior: "Posterior", *asked: str | bool | None) -> int:
+    """Of the draws, the weights and what is asked, which all processes must have in common."""
     numbers = [(draw.chain_id, draw.step) for draw in posterior.draws]
-    return zlib.crc32(posterior.weights.tobytes(), zlib.crc32(repr(numbers).encode()))
+    return zlib.crc32(posterior.weights.tobytes(), zlib.crc32(repr((numbers, asked)).encode()))

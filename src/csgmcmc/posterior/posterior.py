@@ -43,6 +43,10 @@ if TYPE_CHECKING:
 
 Method = Literal["uniform", "harmonic", "stacking"]
 
+# Relative weight below which a draw does not count: its share of any sum is lost in rounding, and
+# averages of such draws alone would be 0 / 0 in the precision of a model.
+NEGLIGIBLE = 1e-30
+
 
 class Posterior:
     """The average of a model's predictions over draws of its weights.
@@ -293,7 +297,9 @@ class Posterior:
             raise ValueError(
                 f"weights must be at least 0, finite, and not all 0, got {shown(values)}"
             )
-        return values / values.max() / (values / values.max()).sum()  # the sum may overflow
+        values = values / values.max()  # whose sum does not overflow
+        values[values < NEGLIGIBLE] = 0
+        return values / values.sum()
 
     def check(
         self,

@@ -32,7 +32,7 @@ class Share:
         by: what is divided: "draws", "data", or nothing.
         rank: number of this process.
         processes: how many there are.
-        key: a number that must be the same in all processes: of their draws and weights.
+        key: a number that must be the same in all processes: of their draws, weights and arguments.
     """
 
     def __init__(
@@ -117,8 +117,9 @@ def _check_alike(everyone: list[tuple[int, int, Any] | None]) -> None:
     keys, seen, _ = zip(*[each for each in everyone if each is not None], strict=True)
     if len(set(keys)) > 1:
         raise ValueError(
-            "draws or weights differ between processes: open the store in all of them after all "
-            "chains have ended, for example after torch.distributed.barrier()"
+            "draws, weights or the arguments share and members differ between processes: give all "
+            "the same, and open the store in all of them after all chains have ended, for example "
+            "after torch.distributed.barrier()"
         )
     if len(set(seen)) > 1:
         raise ValueError(f"loader gives other batches in some processes than in others: {remedy}")

@@ -329,7 +329,7 @@ class Stepper:
                     tensors, step=tick.step, cycle=tick.cycle, stage=tick.stage, chain_id=chain_id
                 )
         except DrawConflictError:
-            other = None if self._exact else "the same number of processes"
+            other = None if self._exact else "the same number of processes and threads"
             remedy = self.words.exact_resume or other
             if remedy is None or tick.step not in self._ahead:
                 raise
