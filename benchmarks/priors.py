@@ -44,12 +44,12 @@ class GibbsClassifier(BayesianMLPClassifier):
     def _groups(self, model: nn.Module) -> list[dict[str, Any]]:
         return [{"params": [param]} for param in model.parameters() if param.requires_grad]
 
-    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[], object]:
+    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[float], object]:
         del model
         random = np.random.default_rng(0)
         steps = 0
 
-        def draw_precisions() -> None:
+        def draw_precisions(_: float) -> None:
             nonlocal steps
             steps += 1
             if steps % GIBBS_EVERY or sampler.param_groups[0]["temperature"] == 0:

@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import SGHMC, DrawStore, Posterior, posterior_from_trained, stack
+from csgmcmc.errors import SettingsMismatchError
 
 ROWS, NOISE, DECAY = 100, 0.25, 0.02
 
@@ -185,3 +186,23 @@ def test_a_stack_and_a_frozen_model_are_refused():
         posterior_from_trained(stack(Network, chains=2), cross_entropy, loader, epochs=3)
     with pytest.raises(ValueError, match="no weight of the model requires gradients"):
         posterior_from_trained(model.requires_grad_(False), cross_entropy, loader, epochs=3)
+
+
+@pytest.mark.parametrize("only", [None, "head"])
+def test_a_folder_of_other_trained_weights_is_refused(tmp_path, only):
+    model, loader = classes()
+    options = {"epochs": 3, "only": only, "folder": tmp_path, **QUICK}
+    posterior_from_trained(model, cross_entropy, loader, **options)
+    with torch.no_grad():
+        next(model.parameters()).add_(0.01)
+    with pytest.raises(SettingsMismatchError, match=r"trained weights.*use another folder"):
+        posterior_from_trained(model, cross_entropy, loader, **options)
+
+
+def test_advice_is_in_the_words_of_the_function():
+    model, loader = classes()
+    posterior = posterior_from_trained(model, cross_entropy, loader, epochs=3, **QUICK)
+    words = " ".join(posterior.check(loader).advice)
+    assert "epochs" in words
+    assert "exploration" not in words
+    assert "steps" not in words

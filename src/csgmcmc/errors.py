@@ -37,7 +37,7 @@ class DivergedError(CsgmcmcError, RuntimeError):
         which = f"chain {', '.join(map(str, chain_ids))}"
         good = f" The last good checkpoint is {checkpoint}." if checkpoint else ""
         super().__init__(
-            f"{which} diverged: {what} is not finite at step {tick.step} (cycle {tick.cycle}, "
+            f"{which} diverged: {what} is not finite at step {tick.step} (cycle {tick.cycle + 1}, "
             f"{tick.stage}, lr {lr:.3g}). Lower lr, or clip the gradients, and start again; if it "
             "happens in exploration, a lower exploration_temperature may help. "
             f"All draws kept so far can be read.{good}"

@@ -19,6 +19,8 @@ from csgmcmc.batches import Loss
 from csgmcmc.chain import Chain
 from csgmcmc.checks.num_data import default_num_data
 from csgmcmc.draws import DrawStore, keep_trainable
+from csgmcmc.draws.tensors import checksum
+from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.loaders import batches_of
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
@@ -27,11 +29,24 @@ from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Constant
 from csgmcmc.stacked import Stack
+from csgmcmc.stepper import LoopWords
+from csgmcmc.stepper.inputs import all_tensors
 
 LAST_LAYER = "last layer"
 BURN_IN = 0.2  # of the steps: a chain that starts at a mode only has to spread out
 TEST_TEMPERATURE = 1e-3  # of the range test: so low that heat does not raise the loss
-OF_CHAIN = ("device", "accumulate", "clip", "autocast")  # what the range test needs of its options
+# What the range test needs of the options of the chain.
+OF_CHAIN = ("device", "accumulate", "clip", "autocast", "generators")
+WORDS = LoopWords(
+    resume="the same call",
+    exact_resume=None,
+    clip="clip=",
+    mixed_precision="autocast=torch.bfloat16",
+    steps="epochs",
+    cycles="epochs",
+    exploration=None,
+    burn_in=None,
+)
 
 
 def posterior_from_trained(
@@ -72,7 +87,8 @@ def posterior_from_trained(
         num_data: N; by default the length of the loader's data set, if each example has one target.
         seed: of the noise, and of everything else that is random, such as the order of the data.
         folder: for the draws: a `DrawStore` that has the sampled weights in each draw, and the rest
-            once. The same call resumes an interrupted run. By default draws are in memory.
+            once. The same call resumes an interrupted run; with other trained weights it is a
+            `SettingsMismatchError`. By default draws are in memory.
         posterior_options: arguments of `Posterior`, e.g. `{"likelihood": "bernoulli"}`.
         chain_options: further arguments of `Chain`, e.g. `clip=1.0`.
     """
@@ -82,7 +98,8 @@ def posterior_from_trained(
     check_number("epochs", epochs, above=0)
     check_count("draws", draws, at_least=1)
     accumulate = check_count("accumulate", chain_options.get("accumulate", 1), at_least=1)
-    num_data = default_num_data(data) if num_data is None else num_data
+    if num_data is None:
+        num_data = default_num_data(data, chain_options.get("generators", ()))
     sampled = _prepared(model, only)
     steps = max(1, round(epochs * batches_of(data) / accumulate))
     burn_in = int(BURN_IN * steps)
@@ -109,7 +126,13 @@ def posterior_from_trained(
         schedule = Constant(steps, burn_in=burn_in, draws=draws)
         store = None if folder is None else DrawStore(folder, only=keep_trainable(sampled))
         chain = Chain(sampled, loss, data, sampler, schedule, store, **chain_options)
-        kept = chain.run(resume=store is not None)
+        chain.stepper.words = WORDS
+        chain.stepper.settings["trained weights, checksum"] = checksum(all_tensors(sampled))
+        try:
+            kept = chain.run(resume=store is not None)
+        except SettingsMismatchError as error:
+            words = f"{error}: use another folder, or delete {folder}"
+            raise SettingsMismatchError(words) from error
     posterior = Posterior(sampled, kept, **(posterior_options or {}))
     posterior.made_by = (chain.stepper, loss, data)
     return posterior

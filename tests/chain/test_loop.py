@@ -155,7 +155,7 @@ def test_a_loss_that_is_not_finite_stops_the_chain_and_loses_nothing(tmp_path):
     ) as e:
         make_chain(tmp_path, callbacks=explode).run()
     message = str(e.value)
-    assert "cycle 0, sample, lr" in message
+    assert "cycle 1, sample, lr" in message
     assert "Lower lr" in message
     assert f"last good checkpoint is {tmp_path / 'checkpoints' / '0000.pt'}" in message
     assert e.value.tick.step == 34

@@ -287,9 +287,9 @@ def test_a_high_loss_is_warned_of_at_the_end_of_a_cycle_and_not_in_its_middle():
     middle = [1.0] + 60 * [2.8] + 60 * [0.5]
     assert warned(losses_as_given(middle, cycles=1)) == []
     (words,) = warned(losses_as_given(middle[:61], cycles=1))
-    assert "the loss is 2.8 at the end of cycle 0, and was 1 at the first step" in words
+    assert "the loss is 2.8 at the end of cycle 1, and was 1 at the first step" in words
     (words,) = warned(losses_as_given([1.0] + 59 * [2.8] + 60 * [0.5], cycles=2))
-    assert "at the end of cycle 0" in words
+    assert "at the end of cycle 1" in words
 
 
 def test_one_bad_batch_is_not_warned_of():
@@ -301,8 +301,8 @@ def test_a_jump_is_warned_of_if_the_cycle_ends_before_the_loss_recovers():
     jump = [*20 * [2.3], *30 * [0.1], 9.0, 40.0, 90.0, 20.0, 8.0]
     assert warned(losses_as_given([*jump, *15 * [1.9], *30 * [0.1]], cycles=1)) == []
     (words,) = warned(losses_as_given([*jump, *45 * [1.9]], cycles=1))
-    assert "jumped to 90 at step 52 (cycle 0, sample, lr 0.0" in words
-    assert "and is 1.9 at the end of cycle 0, and was 2.3 at the first step: lr is too" in words
+    assert "jumped to 90 at step 52 (cycle 1, sample, lr 0.0" in words
+    assert "and is 1.9 at the end of cycle 1, and was 2.3 at the first step: lr is too" in words
 
 
 def test_an_easy_first_batch_causes_no_warning():

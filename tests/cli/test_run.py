@@ -495,3 +495,12 @@ def test_two_processes_of_one_chain_divide_the_data(folder):
     again = torchrun(*arguments)
     assert again.returncode == 0
     assert "runs/mine is finished already" in again.stderr
+
+
+def test_a_run_that_is_judged_again_has_the_same_verdict(folder):
+    assert run("mine:make_run", *SHORT).exit_code == 0
+    first = json.loads((folder / "runs/mine/run.json").read_text())
+    assert run("mine:make_run", *SHORT, "--report").exit_code == 0
+    again = json.loads((folder / "runs/mine/run.json").read_text())
+    assert "times that of the minibatches" in first["check"]
+    assert again["check"] == first["check"]

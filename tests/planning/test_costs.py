@@ -228,6 +228,7 @@ def said(sizes=SIZES, machine=MACHINE, layout=None, work=WORK, **options):
 
 def test_advice_names_what_dominates():
     assert "forward and backward: 57% of the time; more --replicas" in said()
+    assert "57% of the time; all cores are busy" in said(cores=1)
     slow = replace(MACHINE, checkpoint_seconds=100.0)
     words = "checkpoints: 88% of the time; checkpoint_every=1000 in the chain_options of the task"
     assert f"{words} would be 14% of the time of the steps" in said(machine=slow)

@@ -134,11 +134,11 @@ def test_cyclical_burn_in_inside_a_cycle_spreads_what_is_left():
     ("make", "words"),
     [
         (lambda: Cyclical(9, cycles=4, every=1), ["3 cycles", "cycles=4", "multiple of cycles"]),
-        (lambda: Cyclical(100, cycles=4, exploration=0.9, draws_per_cycle=3), ["cycle 0", "2"]),
+        (lambda: Cyclical(100, cycles=4, exploration=0.9, draws_per_cycle=3), ["cycle 1", "2"]),
         (lambda: Cyclical(100, 4, 0.8, draws_per_cycle=3, burn_in=24), ["burn_in=24"]),
         (lambda: Cyclical(100, 4, 0.8, every=6), ["every=6", "lower exploration"]),
         (lambda: Cyclical(100, 4, 0.8, every=1, burn_in=100), ["burn_in=100"]),
-        (lambda: Cyclical(101, 4, 0.8, draws_per_cycle=3), ["cycle 3"]),
+        (lambda: Cyclical(101, 4, 0.8, draws_per_cycle=3), ["cycle 4"]),
         (lambda: Cyclical(100, 4), ["draws_per_cycle or every"]),
         (lambda: Cyclical(100, 4, draws_per_cycle=1, every=1), ["not both"]),
         (lambda: Cyclical(100, 4, 1.0, every=1), ["exploration must", "below 1", "1.0"]),

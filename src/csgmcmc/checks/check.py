@@ -266,9 +266,10 @@ def _advice_on_average(evaluation: Evaluation, numbers: Numbers, names: LoopWord
     without = {cycle: _nll(evaluation, kept) for cycle, kept in left.items() if kept.any()}
     worst = min(without, key=without.__getitem__, default=-1)
     if not without or without[worst] > numbers["nll"] - ROUNDING:
+        less = f", less {names.exploration}" if names.exploration else ""
         return (
-            f"one draw is as good as all: more {names.cycles}, less {names.exploration} or a "
-            f"higher {names.temperature} make the draws differ more"
+            f"one draw is as good as all: more {names.cycles}{less} or a higher "
+            f"{names.temperature} make the draws differ more"
         )
     chains = evaluation.chain_ids
     chain_id = chains[cycles == worst][0]

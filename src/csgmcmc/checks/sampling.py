@@ -96,7 +96,8 @@ def _is_off(report: ParameterReport, way: str) -> bool:
 
 def _remedies(numbers: Numbers, words: LoopWords) -> Advice:
     """What to change where most weights are too cold, or too hot."""
-    longer = f"sample longer (more {words.steps}, less {words.exploration})"
+    less = f", less {words.exploration}" if words.exploration else ""
+    longer = f"sample longer (more {words.steps}{less})"
     remedies = {
         "share_too_cold": "the draws have not spread out to the temperature asked for: "
         f"{longer}, or raise {words.lr}",

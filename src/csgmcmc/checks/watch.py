@@ -119,7 +119,7 @@ class _LossWatch:
         if loss > self._bound(RISE, CHANGES):
             self._high += 1
             lr, temperature = _first_options(self._sampler)
-            where = f"at step {tick.step} (cycle {tick.cycle}, {tick.stage}, lr {lr:.3g})"
+            where = f"at step {tick.step} (cycle {tick.cycle + 1}, {tick.stage}, lr {lr:.3g})"
             if self._high >= PATIENCE:
                 return [self._words(f"is {loss:.3g} {where}", temperature > 0)]
             jumps = statistics.median(self._recent) > self._bound(RISE, CHANGES_OF_A_JUMP)
@@ -147,7 +147,7 @@ class _LossWatch:
         broken = self._jump and self._level > 1 and now > self._level / 2
         if not broken and now <= self._bound(RISE_AT_THE_END, CHANGES):
             return None
-        found = f"{self._jump}is {now:.3g} at the end of cycle {self._cycle}"
+        found = f"{self._jump}is {now:.3g} at the end of cycle {self._cycle + 1}"
         return [self._words(found, self._heats)]
 
     def _words(self, found: str, hot: bool) -> str:

@@ -90,7 +90,8 @@ def plan(
     try:
         planned = _find(asked)
         costs = cost_of(*planned[:4], sharded=shards)
-        sizes, _, layout, work, limits = planned
+        sizes, machine, layout, work, limits = planned
+        limits = {**limits, "cores": machine.cores}
         lines = advise(costs, sizes, layout, work, sharded=shards, **limits)
         if failures_per_hour is not None:
             lines.append(_checkpoint_rule(costs, planned, asked))
@@ -141,7 +142,8 @@ def _find(asked: SimpleNamespace) -> _Planned:
     if (noise := asked.noise_seconds) is not None:
         check_number("noise_seconds", noise, at_least=0, at_most=1 / LEAST)
     if (asked.script is None) == (asked.parameters is None):
-        raise ValueError("give MODULE:FUNCTION, or --parameters, --step-seconds and --steps")
+        both = "" if asked.script is None else ", not both"
+        raise ValueError(f"give MODULE:FUNCTION, or --parameters, --step-seconds and --steps{both}")
     limits = {name: given[name] for name in ("memory", "disk") if name in given}
     if asked.script is None:
         sizes, machine, work = _assume(asked)
@@ -247,7 +249,8 @@ def _table(costs: Costs, planned: _Planned) -> Table:
     add(f"time: {of} on {on}", readable_time(sum(costs.seconds.values())), costs.seconds)
     add("  a step", readable_time(costs.step_seconds))
     add(f"  a draw of {readable_size(sizes.draw)}", readable_time(machine.draw_seconds))
-    words = f"  a checkpoint of {readable_size(sizes.checkpoint)}, every {work.every:,} steps"
+    every = counted(work.every, "step")
+    words = f"  a checkpoint of {readable_size(sizes.checkpoint)}, every {every}"
     add(words, readable_time(machine.checkpoint_seconds))
     add("memory of a process", readable_size(sum(costs.memory.values())), costs.memory)
     add("  to resume", readable_size(costs.resume_memory))

@@ -36,6 +36,8 @@ def report(
     try:
         if not (folder / "store.json").exists():
             raise fail(f"{folder} is not the folder of a run: it has no store.json")
+        if out is not None and not out.absolute().parent.is_dir():
+            raise fail(f"there is no folder {out.parent}, in which --out is")
         record = read_record(folder)
         if record.get("chains"):
             check_complete(record, folder)

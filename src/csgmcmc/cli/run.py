@@ -33,7 +33,7 @@ from csgmcmc.errors import (
 from csgmcmc.files import atomic_write, make_folder, readable_io_errors
 from csgmcmc.posterior import Posterior
 from csgmcmc.processes import cores
-from csgmcmc.randomness import seeded
+from csgmcmc.randomness import generators_of, reseed, seeded
 from csgmcmc.recipe import SEEDS, Recipe, read_values
 from csgmcmc.report.run import NAME, PAGE_NUMBERS, Record, check_complete, overview, read_record
 from csgmcmc.task import MakeTask, Task, load_function, make_task
@@ -253,7 +253,10 @@ def _judge(done: Sampled, out: Path, *, wanted: bool) -> dict[str, Any]:
         return {**found, "why": "the script returns no validation data, the fourth of its tuple"}
     try:
         posterior = Posterior(task.model, draws, likelihood=task.likelihood)
-        scores, findings = judge(posterior, done)
+        for generator in generators_of(task.data):  # the same batches each time it is judged
+            reseed(generator, 0)
+        with seeded(0):
+            scores, findings = judge(posterior, done)
     except ValueError as error:
         if not is_own(error):
             raise

@@ -121,9 +121,9 @@ class BayesianMLP(BaseEstimator):
         """The loss whose curvature limits the step size."""
         return self._loss(outputs, columns)
 
-    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[], object]:
-        """A function to call before each step."""
-        return lambda: None
+    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[float], object]:
+        """A function to call before each step, with the schedule's share of the step size."""
+        return lambda _: None
 
     def _groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Groups of the sampled parameters; those with a ladder of priors have no own one."""
@@ -275,9 +275,9 @@ class BayesianMLP(BaseEstimator):
 
         def on_step(info: StepInfo) -> None:
             losses.append(info.loss)
-            before_step()
+            before_step(info.tick.lr_scale)
 
-        before_step()
+        before_step(1.0)
         device = next(model.parameters()).device
         draws = MemoryDraws()
         chain = Chain(

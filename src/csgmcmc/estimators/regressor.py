@@ -23,6 +23,7 @@ from csgmcmc.samplers import discover as samplers
 
 Floats = NDArray[np.float64]
 
+TIED = 0.5  # share of the exploration in which all outputs have one noise variance
 LOG_VARIANCE_SCALE = 3.0  # of the prior of the noise: a wide one, with std between 0.05 and 20
 # Noise of a larger variance (that of the targets is 1) means that the weights have diverged;
 MAX_NOISE_VARIANCE = 100.0
@@ -220,10 +221,12 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         groups = super()._groups(inner.get_submodule("network"))
         return [*groups, {"params": [noise], **own_prior}]
 
-    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[], object]:
+    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[float], object]:
         """Make the step sizes of the weights proportional to the noise variance.
 
-        With several outputs, to the smallest of theirs.
+        With several outputs, to the smallest of theirs. So an output that is learned first would
+        make the steps too small for the others to be learned at all: while a cycle begins, all
+        outputs have the same noise variance.
 
         The curvature of the loss is inversely proportional to it, so that a constant step size
         would diverge as the noise falls. Above 1, the variance of the targets, step sizes stay
@@ -238,8 +241,13 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         *weights, noise = sampler.param_groups
         (log_variance,) = noise["params"]
         starts = [group["initial_lr"] for group in weights]
+        # A cycle begins with the whole step size, which then falls as a cosine.
+        tied_above = (math.cos(math.pi * TIED * self.exploration) + 1) / 2
 
-        def before_step() -> None:
+        def before_step(lr_scale: float) -> None:
+            if log_variance.numel() > 1 and lr_scale > tied_above:
+                with torch.no_grad():
+                    log_variance.copy_(log_variance.exp().mean().log())
             share = math.exp(min(0.0, max(log_variance.min().item(), LOWEST_LOG_VARIANCE)))
             for group, start in zip(weights, starts, strict=True):
                 sampler.set_lr(group, share * start)

@@ -22,6 +22,7 @@ CHANGES = {
     "logs": "they have a thousand rows, however long the run is",
     "draws": "fewer --draws-per-cycle, --dtype bfloat16 or --only trainable write less",
 }
+WITHOUT_CORES = {"forward and backward": "all cores are busy: more of them, or fewer --epochs"}
 NARROW = 2  # bytes of a bfloat16
 RARE_ENOUGH = 0.05  # share of the time of the steps
 
@@ -42,14 +43,16 @@ def advise(
     sharded: bool = False,
     memory: float = math.inf,
     disk: float = math.inf,
+    cores: int | None = None,
 ) -> list[str]:
     """One sentence for what breaks, then one for what dominates the time and the disk.
 
-    `memory` is what a process has, `disk` what is free; both in bytes.
+    `memory` is what a process has, `disk` what is free, both in bytes; `cores` are for all
+    processes, None: enough.
     """
     return [
         *_what_breaks(costs, sizes, layout, sharded, memory, disk),
-        *_about_time(costs, work),
+        *_about_time(costs, work, crowded=cores is not None and layout.processes >= cores),
         *_about_disk(costs, sizes),
     ]
 
@@ -84,11 +87,12 @@ def _to_fit(sizes: Sizes, layout: Layout, memory: float) -> str:
     return "no number of --shards makes it fit: train adapters, or use a smaller batch"
 
 
-def _about_time(costs: Costs, work: Work) -> list[str]:
+def _about_time(costs: Costs, work: Work, crowded: bool) -> list[str]:
     total, found = sum(costs.seconds.values()), []
+    changes = {**CHANGES, **(WITHOUT_CORES if crowded else {})}
     for name, seconds in sorted(costs.seconds.items(), key=lambda item: -item[1]):
         if total and seconds > WORTH_A_WORD * total:
-            change = CHANGES.get(name) or _rarer_checkpoints(costs, work)
+            change = changes.get(name) or _rarer_checkpoints(costs, work)
             found.append(f"{name}: {seconds / total:.0%} of the time; {change}")
     return found
 

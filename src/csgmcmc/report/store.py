@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from csgmcmc.arguments import counted
 from csgmcmc.draws import DrawStore
 from csgmcmc.files import readable_size
 from csgmcmc.report import as_text
@@ -35,7 +36,7 @@ def overview(
     if len(store):
         size = store.size_on_disk()
         each = readable_size(size / len(store))
-        total = f"{len(store)} draws, {readable_size(size)}, {each} each"
+        total = f"{counted(len(store), 'draw')}, {readable_size(size)}, {each} each"
     problems = [f"damaged or left over: {line}" for line in (*store.problems, *(damages or ()))]
     integrity = [] if problems else ["integrity: all draws are intact"]
     if damages is None:

@@ -86,7 +86,7 @@ class Cyclical(Schedule):
             remedy = "lower exploration, or give more steps or fewer cycles"
             if start == self.burn_in > 0:
                 remedy = f"change burn_in={self.burn_in}"
-            self._keep.check_window(max(end - start, 0), f"cycle {cycle}", remedy)
+            self._keep.check_window(max(end - start, 0), f"cycle {cycle + 1}", remedy)
 
     def _one_for_each_cycle(self, name: str) -> tuple[float, ...]:
         given = check_items(name, getattr(self, name), "a list of numbers")

@@ -21,7 +21,7 @@ class LoopWords:
         temperature: the temperature.
         steps: the length of the run.
         cycles: the number of cycles.
-        exploration: the share of a cycle that explores.
+        exploration: the share of a cycle that explores; None if there is none.
         batch_size: the size of a batch.
         burn_in: what keeps no draws of the first cycle; None if nothing does.
         stacking: what weighs cycles by held-out data; None if that has been done.
@@ -35,7 +35,7 @@ class LoopWords:
     temperature: str = "temperature"
     steps: str = "steps"
     cycles: str = "cycles"
-    exploration: str = "exploration"
+    exploration: str | None = "exploration"
     batch_size: str = "the batch size"
     burn_in: str | None = "burn_in"
     stacking: str | None = 'weigh("stacking", held_out)'

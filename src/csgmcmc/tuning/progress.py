@@ -51,7 +51,7 @@ class SearchDisplay:
         if self._bar.visible:
             self._update()
             return
-        self.say(f"trial {trial.number} of {self._trials}: {in_words(trial)}{self._best_so_far}")
+        self.say(f"trial {self._done} of {self._trials}: {in_words(trial)}{self._best_so_far}")
 
     @property
     def _best_so_far(self) -> str:
