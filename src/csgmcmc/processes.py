@@ -99,9 +99,7 @@ def _pool(jobs: int, threads: int) -> Iterator[ProcessPoolExecutor]:
             process.terminate()
         if isinstance(error, BrokenProcessPool):  # of a result, or of the next call
             raise ProcessError(
-                "a process was killed, perhaps because memory ran out, or could not begin, because "
-                'a script runs something outside of if __name__ == "__main__": the others were '
-                "stopped"
+                "a process was killed, perhaps because memory ran out; the others were stopped"
             ) from error
         raise
     finally:
