@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(READY) ## What uncertainty is good for: three pictures, and three methods on digits
-	$(BIN)/csgmcmc demo
+	$(BIN)/python -m examples.demo
 
 # NAME is an experiment of `python -m paper list`; PRESET, DATA and OUT may be given.
 PRESET ?= laptop

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from csgmcmc.demo.digits import METHODS, DigitsDemo, Method, predict, sample
 from csgmcmc.diagnostics import negative_log_likelihood
 from csgmcmc.errors import DivergedError
+from examples.demo.digits import METHODS, DigitsDemo, Method, predict, sample
 
 SEARCH = DigitsDemo(first_seed=100, seeds=16)
 OPTIMISER_GRID = {

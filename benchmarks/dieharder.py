@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit, uint32
 from table import put
 
-from csgmcmc.samplers.threefry.kernels import threefry
+from csgmcmc.noise.numba_kernels import threefry
 
 RESULTS, PAGE = Path("runs/bench/dieharder.jsonl"), Path("docs/performance.md")
 SEEDS = (20, 21, 22, 23)  # of all tests, and of three repetitions of weak ones

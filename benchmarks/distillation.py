@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from csgmcmc import SGHMC, Chain, Cyclical, Posterior, stack
-from csgmcmc.demo.data import load_letters
-from csgmcmc.demo.digits import (
+from csgmcmc.diagnostics import auroc, negative_log_likelihood
+from examples.demo.digits import (
     BATCH,
     METHODS,
     MOMENTUM,
@@ -37,7 +37,7 @@ from csgmcmc.demo.digits import (
     sample,
     score,
 )
-from csgmcmc.diagnostics import auroc, negative_log_likelihood
+from paper.data import load_letters
 
 SEARCH = DigitsDemo(first_seed=100, seeds=10)
 TABLE = DigitsDemo(first_seed=0, seeds=20)

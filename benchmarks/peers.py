@@ -20,11 +20,11 @@ from rich.console import Console
 from timing import Case, report
 from torch.nn.functional import cross_entropy
 
-from csgmcmc import SGHMC, SGLD, Constant, Cyclical
+from csgmcmc import SGHMC, SGLD, Constant, Cyclical, Keep
 from csgmcmc.diagnostics import effective_sample_size
-from csgmcmc.targets import LogisticRegression, Mixture25
 from paper.density import run_density
 from paper.networks import mlp
+from paper.targets import LogisticRegression, Mixture25
 
 HERE = Path(__file__).parent
 PYTHON = HERE.parent / ".venv-peers" / "bin" / "python"
@@ -72,7 +72,7 @@ def training_steps(optimizer_of: Callable[..., torch.optim.Optimizer]) -> Callab
 
 def mixture(chains: int, steps: int, *, threads: int, compiled: bool) -> Callable[[], None]:
     """SGLD on 25 Gaussians, keeping every point; noise at every step, as the peer has it."""
-    schedule = Cyclical(steps, cycles=3, exploration=0.0, every=1)
+    schedule = Cyclical(steps, cycles=3, exploration=0.0, keep=Keep(every=1))
     target = Mixture25()
 
     def work() -> None:
@@ -109,7 +109,9 @@ def compare_logistic(folder: Path, kind: str, lr: float, rounds: int = 15) -> di
             else SGLD([points], lr, **options)
         )
         began = time.perf_counter()
-        draws = run_density(target, sampler, Constant(steps, every=1), batch_size=32, compile=True)
+        draws = run_density(
+            target, sampler, Constant(steps, keep=Keep(every=1)), batch_size=32, compile=True
+        )
         return (time.perf_counter() - began) / steps
 
     ours()  # compiles

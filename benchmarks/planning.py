@@ -1,12 +1,12 @@
-"""What `csgmcmc plan` predicts beside what runs really cost: time, memory, disk, bytes on the wire.
+"""Compare what `plan.py` predicts with what runs really cost: time, memory, disk, wire.
 
-    python benchmarks/planning.py [--sizes 1e4 1e5] [--out benchmarks/results/planning.json]
+    python -m benchmarks.planning [--sizes 1e4 1e5] [--out benchmarks/results/planning.json]
 
-Rows of other sizes than those that are asked for stay as they are in the file.
+Rows of sizes that are not asked for stay as they are in the file.
 
-Every prediction and every run has a process of its own; they are made in turn, ROUNDS times, and
-medians are compared: the speed of a shared machine changes within minutes. A prediction knows only
-what `plan` measures: a few steps, a draw and a checkpoint in one process, and sums over two. So two
+Every prediction and every run has a process of its own; they alternate, ROUNDS times, and medians
+are compared: the speed of a shared machine changes within minutes. A prediction knows only what
+`plan.py` measures: a few steps, a draw and a checkpoint in one process, and sums over two. So two
 and four processes are predicted from one. "By size" is predicted from files of 64 MB, and "formula"
 is the memory beyond that of the smallest model, from the number of weights alone.
 """
@@ -22,8 +22,6 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +29,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import DrawStore, Recipe, Task, init_distributed, shutdown_distributed
-from csgmcmc.chain import loop
-from csgmcmc.cli.sampling import divided
-from csgmcmc.planning import (
-    Work,
-    cost_of,
-    make_layout,
-    measure_disk,
-    measure_task,
-    measure_wire,
-)
-from csgmcmc.planning.measure import peak_memory
+import csgmcmc
+from benchmarks.measure import Timed, measure_chain, measure_disk, peak_memory
+from benchmarks.plan import Plan, cost_of
+from benchmarks.wire import measure_wire
+from csgmcmc.draws import Draws
 
 BATCH, CYCLES, ROUNDS = 64, 2, 3
 SIZES = [10**power for power in range(4, 9)]
@@ -53,116 +44,89 @@ LAYOUTS = [(1, 2), (1, 4), (2, 1), (4, 1)]  # chains, replicas
 Row = dict[str, Any]
 
 
-def task_of(weights: int) -> Task:
-    width = round((weights / 2) ** 0.5)
+def chain_of(
+    weights: int, draws: Draws | None, layout: csgmcmc.ProcessLayout | None
+) -> csgmcmc.Chain:
+    """A chain of a network with about so many weights."""
+    width, layout = round((weights / 2) ** 0.5), layout or csgmcmc.ProcessLayout()
     torch.manual_seed(0)
     model = nn.Sequential(
         *(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh()),
         nn.Linear(width, 10),
     )
     data = TensorDataset(torch.randn(8 * BATCH, width), torch.randint(10, (8 * BATCH,)))
-    loader = DataLoader(data, BATCH, shuffle=True)
-    return Task(model, nn.functional.cross_entropy, loader, recipe=recipe_of(weights))
-
-
-def recipe_of(weights: int) -> Recipe:
-    return Recipe(lr=1e-4, epochs=STEPS[weights] / 8, cycles=CYCLES, exploration=0.5)
-
-
-# What is predicted
+    order = layout.data_sampler(data) if layout.replicas > 1 else None
+    loader = DataLoader(data, BATCH, shuffle=order is None, sampler=order)
+    sampler = csgmcmc.SGHMC(
+        model.parameters(), 1e-4, num_data=len(data), weight_decay=1e-4, chain_id=layout.chain_id
+    )
+    steps = STEPS[weights] // layout.replicas
+    schedule = csgmcmc.Cyclical(steps, CYCLES, exploration=0.5, draws_per_cycle=3)
+    parts = (model, nn.functional.cross_entropy, loader, sampler, schedule, draws)
+    options: Any = {"layout": layout, "checkpoint_every": EVERY.get(weights), "progress": False}
+    return csgmcmc.Chain(*parts, **options)
 
 
 def predict(weights: int, folder: Path) -> Row:
-    """All that `plan` measures; a row of sizes and one of times."""
-    base = peak_memory(torch.device("cpu"))  # Python, torch and what the library imports
-    task = task_of(weights)
-    sizes, machine = measure_task(task, task.recipe, folder, one_thread=True, seconds=3)
-    disk = measure_disk(folder)
+    """Predictions for one process, and for several where the model is that of SHARED."""
+    base = peak_memory()  # Python, torch and what the library imports
+    store = csgmcmc.DrawStore(folder / "draws")
+    alone = measure_chain(chain_of(weights, store, None), folder, seconds=3)
+    shared = measure_chain(chain_of(weights, None, None), folder / "shared", threads=1, seconds=3)
+    disk = measure_disk(folder / "disk")
+    layouts, wire = [(1, 1)], {}
     if weights == SHARED:
-        machine = replace(machine, **measure_wire(2, weights))
-    layouts = [(1, 1), *LAYOUTS] if weights == SHARED else [(1, 1)]
+        layouts, wire = [(1, 1), *LAYOUTS], measure_wire(2, weights)
     found = {}
     for chains, replicas in layouts:
-        schedule = task.recipe.make_schedule(task.steps_per_epoch(replicas))
-        work = Work(
-            *(schedule.steps, schedule.total_draws, 1 - task.recipe.exploration, EVERY.get(weights))
-        )
-        layout = make_layout(chains * replicas, chains)
-        costs = cost_of(sizes, machine, layout, work)
-        turns = costs.seconds["draws"] / (work.draws * machine.draw_seconds)  # of processes
+        processes = chains * replicas
+        measured = {**alone, **({} if processes == 1 else shared | wire)}
+        measured["draws"] = chains * CYCLES * 3
+        parts: Any = {"chains": chains, "replicas": replicas, "processes": processes}
+        plan = Plan(**{**measured, **parts}).complete()
+        costs = cost_of(plan)
+        turns = costs.seconds["writing draws"] / (plan.own_draws * plan.draw_seconds)
         found[f"{chains}x{replicas}"] = {
-            "step": costs.step_seconds + costs.seconds["logs"] / work.steps,
-            "draw": turns * machine.draw_seconds,
-            "checkpoint": costs.seconds["checkpoints"] / work.checkpoints,
-            "draw, by size": turns * disk.seconds("draw", sizes.draw),
-            "checkpoint, by size": turns * disk.seconds("checkpoint", sizes.checkpoint),
+            "step": costs.step_seconds,
+            "draw": turns * plan.draw_seconds,
+            "checkpoint": costs.seconds["writing checkpoints"] / plan.checkpoints,
+            "draw, by size": turns * _by_size(disk["draw"], plan.draw_bytes),
+            "checkpoint, by size": turns * _by_size(disk["checkpoint"], plan.saved),
             "run": sum(costs.seconds.values()),
             "memory": sum(costs.memory.values()) - base,
-            "formula": sum(costs.memory.values()) - sizes.rest,
+            "formula": sum(costs.memory.values()) - plan.rest,
             "disk": sum(costs.disk.values()),
             "wire": costs.wire_total,
         }
-    return {"sizes": vars(sizes), "machine": repr(machine), "costs": found}
+    return {"costs": found}
 
 
-# What is measured
-
-
-class Timed:
-    """Calls of a method, and the seconds in them."""
-
-    def __init__(self, owner: Any, name: str) -> None:
-        self.seconds: list[float] = []
-        method: Callable[..., Any] = getattr(owner, name)
-
-        def timed(*args: Any, **options: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return method(*args, **options)
-            finally:
-                self.seconds.append(time.perf_counter() - began)
-
-        setattr(owner, name, timed)
-
-    def typical(self) -> float:
-        """Without the first call, which does more: it makes folders, or reads what it wrote."""
-        return statistics.median(self.seconds[1:])
+def _by_size(fit: tuple[float, float], size: float) -> float:
+    return fit[0] + fit[1] * size
 
 
 def measure(weights: int, folder: Path, chains: int) -> Row:
-    """A run, in one process or as one of several."""
-    base = peak_memory(torch.device("cpu"))
-    here = init_distributed(chains)
-    task = task_of(weights)
-    data = divided(task.data, here, 0)
-    small = task_of(SIZES[0])  # loads what is loaded once
-    small.recipe.replace(epochs=4).make_chain(
-        small.model, small.loss, small.data, num_data=small.size, progress=False
-    ).run()
-    appended, saved = Timed(DrawStore, "append"), Timed(loop, "save_together")
-    parts = (task.model, task.loss, data, DrawStore(folder / "run"))
-    chain = task.recipe.make_chain(
-        *parts,
-        num_data=task.size,
-        layout=here,
-        progress=False,
-        checkpoint_every=EVERY.get(weights),
-    )
+    """Run a chain, in one process or as one of several."""
+    base = peak_memory()
+    layout = csgmcmc.init_distributed(chains)
+    measure_chain(chain_of(SIZES[0], None, None), folder / "small", seconds=0.1)  # loads kernels
+    appended, saved = Timed(csgmcmc.DrawStore, "append"), Timed(csgmcmc.Chain, "_save")
+    chain = chain_of(weights, csgmcmc.DrawStore(folder / "run"), layout)
     wire, began = _loopback(), time.perf_counter()
     chain.run()
     seconds = time.perf_counter() - began
     writing = sum(appended.seconds) + sum(saved.seconds)
     row: Row = {
         "step": (seconds - writing) / chain.schedule.steps,
-        "draw": appended.typical() if here.writes else 0.0,
-        "checkpoint": saved.typical() if here.writes else 0.0,
+        "draw": appended.typical() if layout.writes else 0.0,
+        "checkpoint": saved.typical() if layout.writes else 0.0,
         "run": seconds,
-        "memory": peak_memory(torch.device("cpu")) - base,
+        "memory": peak_memory() - base,
         "wire": _loopback() - wire,
     }
     row |= {f"{name}, by size": row[name] for name in ("draw", "checkpoint")}
     row["disk"] = sum(file.stat().st_size for file in (folder / "run").rglob("*") if file.is_file())
-    shutdown_distributed()
+    csgmcmc.shutdown_distributed()
     return row
 
 
@@ -176,9 +140,6 @@ def _loopback() -> int:
     return int(line.split()[9])
 
 
-# Both, each in processes of its own
-
-
 def started(kind: str, weights: int, folder: Path, chains: int = 1, processes: int = 1) -> Row:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -186,7 +147,15 @@ def started(kind: str, weights: int, folder: Path, chains: int = 1, processes: i
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(processes)}
     if processes > 1:
         shared["OMP_NUM_THREADS"] = "1"  # as torchrun does
-    command = [sys.executable, __file__, "--kind", kind, "--weights", str(weights)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.planning",
+        "--kind",
+        kind,
+        "--weights",
+        str(weights),
+    ]
     command += ["--folder", str(folder), "--chains", str(chains)]
     running = [
         subprocess.Popen(
@@ -212,7 +181,8 @@ def compare(weights: int, folder: Path) -> list[Row]:
             predicted[chains, replicas].append(costs)
             found = started("measure", weights, folder, chains, chains * replicas)
             measured[chains, replicas].append(found)
-            shutil.rmtree(folder / "run")
+            for place in folder.iterdir():
+                shutil.rmtree(place)
             runs = f"{costs['run']:.2f} s predicted, {found['run']:.2f} s measured"
             print(f"{weights:.0e} {name}: {runs}", flush=True)
     return [

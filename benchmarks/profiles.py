@@ -18,14 +18,14 @@ from rich.console import Console
 from timing import median_time
 from torch.nn.functional import cross_entropy
 
-from csgmcmc import SGHMC, SGLD, Cyclical, Posterior
+from csgmcmc import SGHMC, SGLD, Cyclical, Keep, Posterior
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.manifest import Manifest
 from csgmcmc.files import file_sizes
 from csgmcmc.perceptrons import evaluate_perceptron
-from csgmcmc.targets import Mixture25
 from paper.density import run_density
 from paper.networks import mlp
+from paper.targets import Mixture25
 
 Parts = dict[str, Callable[[], object]]
 
@@ -91,7 +91,7 @@ def prediction_of_one() -> Parts:
 
 def mixture_of_40() -> Parts:
     """5000 steps of 40 chains on 25 Gaussians, one thread."""
-    schedule, target = Cyclical(5000, cycles=3, exploration=0.0, every=1), Mixture25()
+    schedule, target = Cyclical(5000, cycles=3, exploration=0.0, keep=Keep(every=1)), Mixture25()
     points = torch.randn(40, 2)
     noise = SGLD([points], lr=0.05, num_data=1, seed=0).noise
     products = torch.randn(40, 25), torch.randn(25, 2), torch.empty(40, 2)
@@ -122,7 +122,7 @@ def opening(folder: Path) -> Parts:
     manifest = next((folder / "chains").glob("*.manifest"))
     return {
         "DrawStore(path)": lambda: DrawStore(folder),
-        "lines of the manifest: CRC-32 and JSON": lambda: Manifest(manifest).read_new(),
+        "lines of the manifest: CRC-32 and JSON": lambda: Manifest(manifest).read(),
         "sizes of the files": lambda: file_sizes(folder / "draws"),
     }
 

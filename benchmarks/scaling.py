@@ -15,10 +15,10 @@ import torch
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from csgmcmc import SGHMC, SGLD, Constant, MemoryDraws, Posterior
-from csgmcmc.targets import Mixture25
+from csgmcmc import SGHMC, SGLD, Constant, Keep, MemoryDraws, Posterior
 from paper.density import run_density
 from paper.networks import mlp
+from paper.targets import Mixture25
 
 OUT = Path("runs/bench")
 
@@ -45,7 +45,7 @@ def step_of(chains: int) -> float:
     """One step of SGLD on 25 Gaussians."""
     points = torch.randn(chains, 2)
     sampler = SGLD([points], lr=0.01, num_data=1, seed=0)
-    schedule = Constant(160, every=160)
+    schedule = Constant(160, keep=Keep(every=160))
     return seconds(lambda: run_density(Mixture25(), sampler, schedule), 3) / schedule.steps
 
 

@@ -24,8 +24,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from csgmcmc import SGHMC, Constant, DrawStore, Stepper, init_distributed, shutdown_distributed
-from csgmcmc.chain.checkpoint import Checkpoints
-from csgmcmc.chain.together import restore, save_together
+from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
 from csgmcmc.shards import local_shard, whole_tensor
 
 LAYERS = 40
@@ -126,12 +125,12 @@ def main() -> None:
     out = Path("runs/bench/sharded_draws.json")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps({**vars(asked), "rows": rows}, indent=1))
-    print(f"{asked.weights:,} weights, {asked.processes} processes; the most of any process")
+    shard = max(row["a draw"]["shard"] for row in rows) / 1e6
+    print(f"{asked.weights:,} weights, {asked.processes} processes with shards of {shard:.1f} MB")
+    print(f"{'MB beside the shard':40} {'first process':>14} {'others':>8}")
     for name in rows[0]:
-        extra = max(row[name]["extra"] for row in rows) / 1e6
-        ratio = max(row[name]["extra"] / row[name]["shard"] for row in rows)
-        shard = max(row[name]["shard"] for row in rows) / 1e6
-        print(f"{name:40} {extra:8.1f} MB beside a shard of {shard:.1f} MB: {ratio:.2f}")
+        first, *others = (row[name]["extra"] / 1e6 for row in rows)
+        print(f"{name:40} {first:14.1f} {max(others):8.1f}")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def linked_draws(folder: Path, count: int) -> DrawStore:
     store.append({"w": torch.zeros(10)}, step=0)
     store.close()
     manifest = Manifest(folder / "chains" / "0000.manifest")
-    record = manifest.read_new().records[-1]
+    record = manifest.read()[0][-1]
     for step in range(1, count):
         name = f"0000-{step:09d}.safetensors"
         (folder / "draws" / name).hardlink_to(folder / "draws" / record["draw"])

@@ -39,8 +39,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
-from csgmcmc.demo.data import load_digits, load_letters
 from csgmcmc.diagnostics import accuracy, auroc, calibration_error, negative_log_likelihood
+from csgmcmc.draws import Draws
+from paper.data import load_digits, load_letters
 from paper.rivals import SWAG, diagonal_laplace, last_layer_laplace, linearised_probs
 
 ROWS, BATCH, WIDTH, EPOCHS, SHORT, DRAWS = 500, 50, 50, 100, 10, 40
@@ -98,7 +99,7 @@ def train(seed: int, weight_decay: float) -> Trained:
     return found
 
 
-def optimise(trained: Trained, schedule: csgmcmc.Schedule, lr: float) -> csgmcmc.Draws:
+def optimise(trained: Trained, schedule: csgmcmc.Schedule, lr: float) -> Draws:
     """SGD with momentum, which changes the model; the weights that the schedule keeps."""
     options = {"momentum": MOMENTUM, "weight_decay": trained.weight_decay, "num_data": ROWS}
     sampler = csgmcmc.SGHMC(trained.model.parameters(), lr, temperature=0.0, **options)
@@ -127,9 +128,8 @@ def ours(trained: Trained, setting: tuple[float, float] | None, only: str | None
     options |= {"epochs": SHORT, "seed": trained.seed, "progress": False, "watch": False}
     parts = (trained.model, cross_entropy, trained.loader)
     posterior = csgmcmc.posterior_from_trained(*parts, only=only, **options)
-    stepper, _, _ = posterior.made_by
-    assert stepper is not None
-    trained.lrs.setdefault(only, stepper.sampler.param_groups[0]["lr"])
+    assert posterior.run is not None
+    trained.lrs.setdefault(only, posterior.run.sampler.param_groups[0]["lr"])
     return lambda images: posterior.predict(images).probs
 
 
@@ -157,7 +157,7 @@ def swag(trained: Trained, setting: tuple[float, float]) -> Predict:
     own.weight_decay = weight_decay
     torch.manual_seed(trained.seed)
     steps = SHORT * ROWS // BATCH
-    path = optimise(own, csgmcmc.Constant(steps, every=ROWS // BATCH // 2), lr)
+    path = optimise(own, csgmcmc.Constant(steps, keep=csgmcmc.Keep(every=ROWS // BATCH // 2)), lr)
     moments = SWAG(own.model)
     for draw in path:
         moments.collect(draw.tensors())

@@ -24,7 +24,7 @@ from csgmcmc.errors import StoreWarning
 warnings.simplefilter("ignore", StoreWarning)  # a kill may leave a file that is no draw yet
 
 
-def run(folder: Path) -> csgmcmc.Draws:
+def run(folder: Path) -> csgmcmc.draws.Draws:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     images, labels = map(torch.as_tensor, load_digits(return_X_y=True))

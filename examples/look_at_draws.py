@@ -17,8 +17,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
-from csgmcmc.chain import read_scalars
 from csgmcmc.integrations.arviz import to_arviz
+from csgmcmc.loop import read_scalars
 
 matplotlib.use("agg")  # to files, without a window
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/look_at_draws")
@@ -28,12 +28,11 @@ images = images.float() / 16
 loader = DataLoader(TensorDataset(images[:1000], labels[:1000]), batch_size=50, shuffle=True)
 held_out = DataLoader(TensorDataset(images[1400:], labels[1400:]), batch_size=400)
 model = nn.Sequential(nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10))
-recipe = csgmcmc.Recipe(
-    lr=0.2, temperature=0.1, epochs=24, cycles=4, exploration=0.5, draws_per_cycle=10
-)
-chain = recipe.make_chain(
-    model, nn.functional.cross_entropy, loader, csgmcmc.DrawStore(folder / "store")
-)
+options = {"num_data": 1000, "temperature": 0.1, "weight_decay": 1e-4, "seed": 0}
+sampler = csgmcmc.SGHMC(model.parameters(), lr=0.2, **options)
+schedule = csgmcmc.Cyclical(steps=480, cycles=4, exploration=0.5, draws_per_cycle=10)
+store, loss = csgmcmc.DrawStore(folder / "store"), nn.functional.cross_entropy
+chain = csgmcmc.Chain(model, loss, loader, sampler, schedule, store)
 posterior = csgmcmc.Posterior(model, chain.run(resume=True))
 
 # ArviZ: functions of the weights, since the weights themselves have no meaning one by one.

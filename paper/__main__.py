@@ -30,7 +30,7 @@ def list_experiments() -> None:
 
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(help="Folder of results.")]) -> None:
-    """Make a page of results: FOLDER/index.html, and README.md with figures/*.svg."""
+    """Write the results up: FOLDER/README.md, a page for each experiment, and index.html."""
     if not folder.is_dir():
         raise fail(f"there is no folder {folder}")
     try:
@@ -55,9 +55,7 @@ def run(
     workers: Annotated[
         int | None, typer.Option(help="Processes, of one thread each; all cores by default.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="A JSON file, such as a recipe, that changes settings.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A JSON file that changes settings.")] = None,
 ) -> None:
     """Reproduce an experiment of the paper: its tables, with the paper's numbers beside ours.
 
@@ -107,9 +105,7 @@ def run(
     if not speaks:
         return
     Console().print(overview(make_page(vars(results))))
-    typer.echo(
-        f"results: {out / f'{name}.json'}; python -m paper report {out} makes a page of them"
-    )
+    typer.echo(f"results: {out / f'{name}.json'}; python -m paper report {out} writes them up")
 
 
 def _say_what_does_not_fit(experiment: Experiment, preset: str, config: Path) -> None:

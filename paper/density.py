@@ -16,8 +16,8 @@ from torch import Tensor
 
 from csgmcmc.samplers import SGHMC, SGLD, Group
 from csgmcmc.schedules import Schedule
-from csgmcmc.targets import LogisticRegression, Target
 from paper.arguments import check_count
+from paper.targets import LogisticRegression, Target
 
 MOST_NUMBERS = 1 << 16  # of noise that is drawn at once, if that is more than a block
 BLOCK = 32  # steps a call: more of them gain little, and take minutes to compile

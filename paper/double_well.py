@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from csgmcmc.targets import Target
+from paper.targets import Target
 
 GRID = 200_001  # points of the quadrature: an error far below that of any number of draws
 REACH = 10.0  # standard deviations beyond the wells

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from csgmcmc.targets import GaussianTarget, Target
 from paper.arguments import check_count
+from paper.targets import GaussianTarget, Target
 
 # On that Gaussian, a path of length pi / 2 forgets its start. Other targets have faster and slower
 # directions, so lengths vary: no direction returns to its start at every path.

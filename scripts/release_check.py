@@ -10,6 +10,7 @@ scripts/release_smoke.py.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -40,14 +41,15 @@ EXPECTED = (
     "benchmarks/table.py",
     "docs/index.md",
     "docs/results/README.md",
+    "docs/results/mixture.md",
     "scripts/release_check.py",
     "src/csgmcmc/__init__.py",
     "src/csgmcmc/py.typed",
-    "paper/report/page.css",
+    "paper/report/write.py",
     "tests/conftest.py",
 )
 ALLOWED = (".gitignore", "examples", *(name.split("/")[0] for name in EXPECTED))
-RESULTS = ("docs/results/README.md", "docs/results/figures/")  # no records, no draws
+RESULTS = re.compile(r"docs/results/([\w-]+\.md|figures/.+)")  # no records, no draws
 DATA = (".bin", ".gz", ".npy", ".npz", ".parquet", ".pkl", ".pt", ".safetensors", ".tar", ".zip")
 MOST_BYTES = {".tar.gz": 8_000_000, ".whl": 1_000_000}
 
@@ -59,14 +61,14 @@ model = torch.nn.Linear(2, 2)
 sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, num_data=10)
 schedule = csgmcmc.Cyclical(steps=10, cycles=2, draws_per_cycle=1)
 tick: csgmcmc.Tick = schedule.apply(sampler, 0)
-draws: csgmcmc.Draws = csgmcmc.MemoryDraws()
+draws: csgmcmc.draws.Draws = csgmcmc.MemoryDraws()
 posterior = csgmcmc.Posterior(model, draws)
 """
 MISTYPED = """\
 import csgmcmc
 
 csgmcmc.Cyclical(steps="ten", cycles=2, draws_per_cycle=1)
-steps: str = csgmcmc.Constant(steps=10, every=1).steps
+steps: str = csgmcmc.Constant(steps=10, draws=1).steps
 """
 
 
@@ -136,7 +138,7 @@ def sdist_problems(files: Collection[str]) -> list[str]:
         for name in files
         if name.split("/")[0] not in ALLOWED
         or name.endswith(DATA)
-        or (name.startswith("docs/results/") and not name.startswith(RESULTS))
+        or (name.startswith("docs/results/") and not RESULTS.fullmatch(name))
         or "__pycache__" in name
     )
     problems = [f"{', '.join(missing)} is missing"] if missing else []
@@ -182,15 +184,15 @@ def smoke(python: Path, folder: Path) -> None:
     if printed != version:
         raise Problem(f"csgmcmc --version says {printed}, the wheel is {version}")
     run([python, script, version], folder)
-    settings = ["--epochs", "40", "--out", "runs/own"]
-    words = "runs/own: 12 draws, 4 cycles, 1 chain"
-    for arguments in (["run", f"{script}:make_run", *settings], ["report", "runs/own"]):
-        if words not in (printed := run([command, *arguments], folder)):
-            raise Problem(f"csgmcmc {arguments[0]} does not say {words!r}, but: {printed}")
-    result = attempt([command, "demo"], folder)
+    words = "runs/own: 6 draws of 1 chain"
+    printed = run([command, "run", f"{script}:make_chain", "--out", "runs/own"], folder)
+    if words not in printed:
+        raise Problem(f"csgmcmc run does not say {words!r}, but: {printed}")
+    run([command, "inspect", "runs/own"], folder)
+    result = attempt([command, "report", "runs/own"], folder)
     wanted = "csgmcmc: matplotlib is missing: pip install 'csgmcmc[plot]'"
     if result.returncode != 2 or result.stderr.strip() != wanted:
-        raise Problem(f"without the extra, demo ends with {result.returncode}: {result.stderr}")
+        raise Problem(f"without the extra, report ends with {result.returncode}: {result.stderr}")
 
 
 def check_types(python: Path, folder: Path) -> None:
@@ -211,10 +213,11 @@ def with_plots(python: Path, wheel: Path, folder: Path) -> None:
     """The extra that the message names makes the command work."""
     say("trying it with the extra for plots")
     install(python, f"{wheel}[plot]")
-    small = ["--part", "mixture", "--steps", "600", "--out", "runs/demo"]
-    run([python.with_name("csgmcmc"), "demo", *small], folder)
-    if not (folder / "runs" / "demo" / "mixture.png").exists():
-        raise Problem("csgmcmc demo has left no picture")
+    command, script = python.with_name("csgmcmc"), ROOT / "scripts" / "release_smoke.py"
+    run([command, "run", f"{script}:make_chain", "--out", "runs/own"], folder)
+    run([command, "report", "runs/own"], folder)
+    if not (folder / "runs" / "own" / "report.html").exists():
+        raise Problem("csgmcmc report has left no page")
 
 
 def new_folder(folder: Path) -> Path:

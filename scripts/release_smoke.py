@@ -13,14 +13,13 @@ from importlib.metadata import metadata, version
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
 import csgmcmc.diagnostics
 import csgmcmc.integrations
 import csgmcmc.integrations.arviz
-import csgmcmc.tuning
 from csgmcmc.posterior import ClassPredictive
 
 INSTALL = re.compile(r"pip install 'csgmcmc\[(\w+)\]'")
@@ -42,31 +41,30 @@ def main(wanted: str) -> None:
     check_extras()
 
 
-def make_run() -> tuple[nn.Module, Callable[..., Tensor], DataLoader, DataLoader]:
+def make_chain(draws: csgmcmc.DrawStore) -> csgmcmc.Chain:
     """For `csgmcmc run`, which takes this file, too."""
-    inputs = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-    labels = (inputs[:, 0] > 0).long()
-    train = TensorDataset(inputs[:100], labels[:100])
-    held_out = TensorDataset(inputs[100:], labels[100:])
+    model, schedule = nn.Linear(3, 2), csgmcmc.Cyclical(100, 2, draws_per_cycle=3)
+    sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, num_data=100, seed=0)
+    loader = DataLoader(table(0, 100), 20, shuffle=True)
     loss = nn.functional.cross_entropy
-    return nn.Linear(3, 2), loss, DataLoader(train, 20, shuffle=True), DataLoader(held_out, 50)
+    return csgmcmc.Chain(model, loss, loader, sampler, schedule, draws, progress=False)
+
+
+def table(first: int, last: int) -> TensorDataset:
+    inputs = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    return TensorDataset(inputs[first:last], (inputs[first:last, 0] > 0).long())
 
 
 def sample() -> None:
     """A chain on disk, resumed, and its posterior."""
     torch.manual_seed(0)
-    model, loss, loader, held_out = make_run()
-    schedule = csgmcmc.Cyclical(steps=100, cycles=2, exploration=0.5, draws_per_cycle=3)
     for _ in range(2):  # the second time there is nothing left to do
-        sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, num_data=100, seed=0)
         store = csgmcmc.DrawStore("runs/smoke")
-        csgmcmc.Chain(model, loss, loader, sampler, schedule, store, progress=False).run(
-            resume=True
-        )
+        make_chain(store).run(resume=True)
         check(len(store) == 6, f"the chain has kept {len(store)} draws, not 6")
         store.close()
-    posterior = csgmcmc.Posterior(model, csgmcmc.DrawStore("runs/smoke"))
-    predicted = posterior.predict_loader(held_out)
+    posterior = csgmcmc.Posterior(nn.Linear(3, 2), csgmcmc.DrawStore("runs/smoke"))
+    predicted = posterior.predict_loader(DataLoader(table(100, 200), 50))
     if not isinstance(predicted, ClassPredictive):
         raise SystemExit(f"the posterior predicts {type(predicted).__name__}, not classes")
     accuracy = csgmcmc.diagnostics.accuracy(predicted.probs_numpy(), predicted.labels_numpy())
@@ -83,7 +81,6 @@ def check_extras() -> None:
     }
     draws = csgmcmc.DrawStore("runs/smoke")
     attempts["to_arviz"] = lambda: csgmcmc.integrations.arviz.to_arviz(draws)
-    attempts["tune"] = lambda: csgmcmc.tuning.tune(make_run, "runs/tune", trials=1)
     extras = set(metadata("csgmcmc").get_all("Provides-Extra") or []) - NOT_TRIED
     named = set()
     for name, attempt in attempts.items():

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import csgmcmc
 from tests.docs.support import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -29,6 +31,7 @@ SAID = {
     "look_at_draws": r"log_score[\s\S]*differ by at most (0\.0e\+00|\d\.\de-(0[5-9]|1\d))",
     "likelihoods": r"heteroscedastic: std 0\.\d+[\s\S]*multi-label[\s\S]*calibrated",
     "trained_network": r"100 epochs: NLL 0\.\d+\n.*all weights: NLL 0\.\d+.*\n.*last layer",
+    "tune_with_optuna": r"6 trials, best NLL 0\.\d+",
     "torchrun_chains": r"the chains start [1-9][\d.]* apart[\s\S]*all chains: NLL 0\.\d+",
 }
 QUICK = {"trained_network"}  # in `make test`
@@ -65,23 +68,61 @@ def test_an_example_runs(name, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"here"}  # all of it below the folder
 
 
+def run_command(folder: Path, *words: object) -> str:
+    return run(folder, "-c", "from csgmcmc.cli import app; app()", *words)
+
+
+def test_own_script_is_resumed_after_a_stop(tmp_path):
+    """Stopped after its first draw, and resumed by the same command: the same draws."""
+    script = f"{EXAMPLES / 'own_script.py'}:make_chain"
+    run_command(tmp_path, "run", script, "--out", "whole")
+    stopped = """
+import csgmcmc
+from csgmcmc.cli import app
+from csgmcmc.draws import DrawStore
+
+append = DrawStore.append
+
+def stop(self, *arguments, **options):
+    append(self, *arguments, **options)
+    raise KeyboardInterrupt
+
+DrawStore.append = stop
+try:
+    app()
+except SystemExit as end:
+    assert end.code == 130
+"""
+    run(tmp_path, "-c", stopped, "run", script, "--out", "stopped")
+    assert len(csgmcmc.DrawStore(tmp_path / "stopped")) < 20
+    run_command(tmp_path, "run", script, "--out", "stopped")
+    one, other = (csgmcmc.DrawStore(tmp_path / name) for name in ("whole", "stopped"))
+    pairs = list(zip(one, other, strict=True))
+    assert len(pairs) == 20
+    for first, second in pairs:
+        assert torch.equal(first.tensors()["0.weight"], second.tensors()["0.weight"])
+
+
 @pytest.mark.slow
-def test_the_commands_of_the_task_run(tmp_path):
-    text = (EXAMPLES / "own_task.py").read_text(encoding="utf-8")
+def test_the_commands_of_own_script_run(tmp_path):
+    text = (EXAMPLES / "own_script.py").read_text(encoding="utf-8")
     commands = re.findall(r"^    csgmcmc (.*?)(?: +#.*)?$", text, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["tune", "run", "report"]
-    program = "from csgmcmc.cli import app; app()"
-    said = [run(tmp_path, "-c", program, *command.split()) for command in commands]
-    assert "recipe.json" in said[0]
-    assert "calibrated" in said[1]
-    assert (tmp_path / "runs" / "own_task" / "report.html").exists()
+    assert [command.split()[0] for command in commands] == ["run", "inspect", "report"]
+    said = [
+        run_command(tmp_path, *each.replace("examples/", f"{EXAMPLES}/").split())
+        for each in commands
+    ]
+    assert "40 draws of 2 chains" in said[0]
+    assert "all draws are intact" in said[1]
+    assert (tmp_path / "runs" / "own_script" / "report.html").exists()
+    assert "calibrated" in run(tmp_path, EXAMPLES / "own_script.py")
 
 
 def test_every_example_is_short_described_and_run():
     """Under 60 lines, with a docstring that says how to run it, and a row in the table."""
     table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     scripts = sorted(EXAMPLES.glob("*.py"))
-    assert {path.stem for path in scripts} == {*SAID, "own_task", "adapters"}
+    assert {path.stem for path in scripts} == {*SAID, "own_script", "adapters"}
     for path in scripts:
         text = path.read_text(encoding="utf-8")
         assert path.name in LONGER or len(text.splitlines()) < 60, path.name

@@ -5,16 +5,13 @@ import torch
 from torch.utils.data import (
     DataLoader,
     DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    Subset,
     SubsetRandomSampler,
     TensorDataset,
     WeightedRandomSampler,
 )
 
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.loaders import batches_of, clone_loader, describe_loader, size_of, to_device
+from csgmcmc.loaders import describe_loader, size_of, to_device
 
 DATA = TensorDataset(torch.randn(30, 3), torch.zeros(30).long())
 LOADER = DataLoader(DATA, batch_size=5)
@@ -28,34 +25,6 @@ def test_n_is_what_an_epoch_goes_through():
         size_of(DataLoader(DATA, sampler=WeightedRandomSampler([1.0] * 30, 50)))
     with pytest.raises(ValueError, match="size of the data set is not known: give num_data"):
         size_of([DATA[:5]])
-
-
-def test_batches_are_counted():
-    assert batches_of(LOADER) == 6
-    assert batches_of([1, 2]) == 2
-    with pytest.raises(ValueError, match="the length of the loader is not known"):
-        batches_of(iter([1, 2]))
-
-
-def test_a_clone_has_the_options_of_its_original_except_for_changes():
-    generator = torch.Generator().manual_seed(3)
-    options = {
-        "batch_size": 4,
-        "num_workers": 2,
-        "collate_fn": len,
-        "drop_last": True,
-        "timeout": 7.0,
-        "worker_init_fn": print,
-        "generator": generator,
-        "prefetch_factor": 5,
-        "persistent_workers": True,
-    }
-    clone = clone_loader(DataLoader(DATA, **options), Subset(DATA, [1, 2]), shuffle=True)
-    assert {name: getattr(clone, name) for name in options} == options
-    assert isinstance(clone.sampler, RandomSampler)
-    assert len(clone.sampler) == 2
-    changed = clone_loader(LOADER, DATA, batch_size=3, sampler=SequentialSampler(DATA))
-    assert [len(labels) for _, labels in changed] == [3] * 10
 
 
 def test_a_description_names_what_orders_the_batches():

@@ -11,6 +11,7 @@ from csgmcmc import (
     Cyclical,
     DrawStore,
     Joined,
+    Keep,
     MemoryDraws,
     Posterior,
     Schedule,
@@ -92,12 +93,13 @@ def test_every_sampler_is_one_line(name):
 
 def test_a_schedule_says_its_length_and_draws():
     text = str(Cyclical(1500, 4, exploration=0.8, draws_per_cycle=3))
-    assert text == "Cyclical: 1,500 steps, 4 cycles, 12 draws; exploration=0.8, draws_per_cycle=3"
-    joined = Joined([Constant(5), *[Cyclical(40, cycles=2, every=1)] * 4])
+    counts = "1,500 steps, 4 cycles, 12 draws"
+    assert text == f"Cyclical: {counts}; exploration=0.8, keep=Keep(per_cycle=3)"
+    joined = Joined([Constant(5), *[Cyclical(40, cycles=2, keep=Keep(every=1))] * 4])
     assert str(joined).splitlines() == [
         "Joined: 165 steps, 9 cycles, 32 draws",
         "  Constant: 5 steps, 1 cycle, 0 draws",
-        *["  Cyclical: 40 steps, 2 cycles, 8 draws; exploration=0.8, every=1"] * 2,
+        *["  Cyclical: 40 steps, 2 cycles, 8 draws; exploration=0.8, keep=Keep(every=1)"] * 2,
         "  ...",
     ]
 

@@ -9,6 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "csgmcmc"
 # Names of torch and of the standard library that have no public form.
 FOREIGN = (
     "_buffers",
+    "_check_sample_weight",  # of scikit-learn
     "_disable_dynamo",
     "_execution_engine",
     "_exit",

@@ -61,9 +61,8 @@ def test_the_last_layer_has_the_exact_posterior():
     posterior = posterior_from_trained(
         *(model, gaussian_loss, whole), epochs=3000, only="last layer", draws=2400, **options
     )
-    stepper, _, _ = posterior.made_by
-    assert stepper is not None
-    lr = stepper.sampler.param_groups[0]["lr"]
+    assert posterior.run is not None
+    lr = posterior.run.sampler.param_groups[0]["lr"]
     curvatures, directions = torch.linalg.eigh(hessian)
     assert 0.01 < lr * curvatures[-1] / 3.8 < 0.1  # far from the limit of stability
     drawn = torch.stack([draw.tensors()["head.weight"][0] for draw in posterior.draws])
@@ -148,9 +147,9 @@ def test_the_step_size_does_not_depend_on_the_prior():
     found = []
     for weight_decay in (1e-4, 0.1):
         options = {**QUICK, "lr": None, "weight_decay": weight_decay, "epochs": 3}
-        stepper, _, _ = posterior_from_trained(model, cross_entropy, loader, **options).made_by
-        assert stepper is not None
-        found.append(stepper.sampler.param_groups[0]["lr"])
+        run = posterior_from_trained(model, cross_entropy, loader, **options).run
+        assert run is not None
+        found.append(run.sampler.param_groups[0]["lr"])
     assert found[0] == found[1]
 
 
@@ -197,12 +196,3 @@ def test_a_folder_of_other_trained_weights_is_refused(tmp_path, only):
         next(model.parameters()).add_(0.01)
     with pytest.raises(SettingsMismatchError, match=r"trained weights.*use another folder"):
         posterior_from_trained(model, cross_entropy, loader, **options)
-
-
-def test_advice_is_in_the_words_of_the_function():
-    model, loader = classes()
-    posterior = posterior_from_trained(model, cross_entropy, loader, epochs=3, **QUICK)
-    words = " ".join(posterior.check(loader).advice)
-    assert "epochs" in words
-    assert "exploration" not in words
-    assert "steps" not in words

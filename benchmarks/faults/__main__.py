@@ -1,4 +1,4 @@
-"""Tries faults many times, and puts what was lost or wrong into docs/promises.md.
+"""Tries faults many times, and writes what was lost or wrong into docs/reliability.md.
 
     make faults
 
@@ -32,7 +32,7 @@ from benchmarks.faults.stops import fail_calls, fill_disks, kill_at_calls, kill_
 from benchmarks.table import put
 from csgmcmc import SGHMC
 
-RESULTS, PAGE = Path("benchmarks/results/faults.json"), Path("docs/promises.md")
+RESULTS, PAGE = Path("benchmarks/results/faults.json"), Path("docs/reliability.md")
 
 # Those that fork first: a process that has run a chain itself has threads, which a fork loses.
 TRIALS: dict[str, tuple[int, Callable[..., Result]]] = {

@@ -2,6 +2,7 @@
 
 from paper.data.augmentation import PlainBatches, Standard, TrainingBatches, crop_and_flip
 from paper.data.cifar import Cifar, Images, cifar, from_dataset
+from paper.data.digits import Digits, load_digits, load_letters
 from paper.data.image_folder import ImageFolder, find_image_folder
 from paper.data.mnist import Mnist, mnist, not_mnist
 from paper.data.uci import TWO_CLASS_NAMES, two_classes, with_intercept
@@ -9,6 +10,7 @@ from paper.data.uci import TWO_CLASS_NAMES, two_classes, with_intercept
 __all__ = [
     "TWO_CLASS_NAMES",
     "Cifar",
+    "Digits",
     "ImageFolder",
     "Images",
     "Mnist",
@@ -19,6 +21,8 @@ __all__ = [
     "crop_and_flip",
     "find_image_folder",
     "from_dataset",
+    "load_digits",
+    "load_letters",
     "mnist",
     "not_mnist",
     "two_classes",

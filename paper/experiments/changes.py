@@ -1,7 +1,7 @@
-"""A preset with some of its settings changed by a file, such as the recipe that a search has found.
+"""A preset with some of its settings changed by a file, such as those that a search has found.
 
 A value replaces the settings of its name, in the config itself and in the dataclasses that it
-holds. A recipe describes one cyclical method in words of its own, and those are translated.
+holds. `lr` and `sampler_options` describe one cyclical method, and are translated.
 """
 
 import json

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.samplers import SGLD
-from csgmcmc.schedules import Constant, Cyclical, Decreasing
-from csgmcmc.targets import GaussianTarget
+from csgmcmc.schedules import Constant, Cyclical, Decreasing, Keep
 from paper.arguments import check_count
 from paper.density import run_density
 from paper.double_well import DoubleWell, wasserstein
@@ -24,6 +23,7 @@ from paper.experiments import convergence_exact as exact
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.convergence_exact import SCALES, START, Method, methods, rounded
 from paper.experiments.gaussian_moments import average_of_squares, sgld_moments
+from paper.targets import GaussianTarget
 
 WELL_SCALE = 0.3
 WELL_LIGHT = 0.25  # mass of the well that the chains start in
@@ -64,9 +64,9 @@ class ConvergenceConfig(Config):
 
 
 CHECKS = {
-    "cyclical": Cyclical(CHECK_STEPS, cycles=exact.CYCLES, exploration=0, every=1),
-    "decreasing": Decreasing(CHECK_STEPS, gamma=0.55, every=1),
-    "constant": Constant(CHECK_STEPS, every=1),
+    "cyclical": Cyclical(CHECK_STEPS, cycles=exact.CYCLES, exploration=0, keep=Keep(every=1)),
+    "decreasing": Decreasing(CHECK_STEPS, gamma=0.55, keep=Keep(every=1)),
+    "constant": Constant(CHECK_STEPS, keep=Keep(every=1)),
 }
 
 

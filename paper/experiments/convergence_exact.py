@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from csgmcmc.schedules import Constant, Cyclical, Decreasing, Schedule
+from csgmcmc.schedules import Constant, Cyclical, Decreasing, Keep, Schedule
 from paper.experiments import convergence_bounds as bounds
 from paper.experiments.gaussian_moments import (
     Array,
@@ -53,7 +53,7 @@ def rounded(values: Any) -> Any:
 def cyclical(steps: int, *, fixed_length: bool) -> Cyclical:
     """The paper's schedule, sampling all the time."""
     cycles = steps // CYCLE_LENGTH if fixed_length else CYCLES
-    return Cyclical(steps, cycles=cycles, exploration=0, every=1)
+    return Cyclical(steps, cycles=cycles, exploration=0, keep=Keep(every=1))
 
 
 def shares(schedule: Schedule) -> Array:
@@ -156,11 +156,13 @@ class Method:
 
 def methods(steps: int, alpha0: float, every: int = 1) -> list[Method]:
     """Cyclical steps and what they are held against: equal sum of the steps, or equal first."""
-    cyclic = Cyclical(steps, cycles=CYCLES, exploration=0, every=every)
+    cyclic = Cyclical(steps, cycles=CYCLES, exploration=0, keep=Keep(every=every))
     total = alpha0 * float(shares(cyclic).sum())
     listed = [Method("cyclical", alpha0, cyclic)]
-    listed.append(Method("constant, equal sum", total / steps, Constant(steps, every=every)))
-    falling = {gamma: Decreasing(steps, gamma, every=every) for gamma in DECAYS}
+    listed.append(
+        Method("constant, equal sum", total / steps, Constant(steps, keep=Keep(every=every)))
+    )
+    falling = {gamma: Decreasing(steps, gamma, keep=Keep(every=every)) for gamma in DECAYS}
     for gamma, schedule in falling.items():
         first = total / float(shares(schedule).sum())
         listed.append(Method(f"k^-{gamma:g}, equal sum", first, schedule))
@@ -209,7 +211,9 @@ def _against_bounds(
     """A bound after the last step, and the least ratio to the distance over all steps."""
     convexity, smoothness = 1 / max(scales) ** 2, 1 / min(scales) ** 2
     alpha0 = share * min(1 / convexity, 2 / smoothness)
-    sizes = alpha0 * shares(Cyclical(steps, cycles=steps // length, exploration=0, every=1))
+    sizes = alpha0 * shares(
+        Cyclical(steps, cycles=steps // length, exploration=0, keep=Keep(every=1))
+    )
     away = distance([sgld_moments(sizes, scale, START, 0.0, noise) for scale in scales])
     first = float(np.sqrt(sum(START**2 + scale**2 for scale in scales)))
     curvature = bounds.Curvature(convexity, smoothness, dimension=len(scales))

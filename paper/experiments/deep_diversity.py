@@ -15,22 +15,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from csgmcmc.diagnostics import (
-    accuracy,
-    disagreement,
-    error_barrier,
-    multidimensional_scaling,
-    pairwise_distances,
-    within_and_between,
-)
+from csgmcmc.diagnostics import accuracy, disagreement, within_and_between
 from csgmcmc.draws import Draw
-from csgmcmc.posterior import WeightPath, weight_matrix, weight_path
 from paper.data import PlainBatches, TrainingBatches
+from paper.diagnostics import error_barrier, multidimensional_scaling, pairwise_distances
 from paper.experiments.base import Record
 from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment, Groups
 from paper.experiments.deep_runs import Source, posterior_of, predict, sample
 from paper.experiments.deep_settings import Setting
 from paper.experiments.methods import Network, ResidualNetwork, finite_nll, rounded
+from paper.weight_space import draws_between, errors_by_draw, weight_matrix
 
 T = TypeVar("T")
 FAMILIES = {
@@ -171,31 +165,18 @@ def _lines(
         batches = iter(images)
         refresh = [next(batches) for _ in range(max(1, options["refreshed"] // size))]
     test = PlainBatches(source.test.part(0, options["test"]), source.standard)
-    return {
-        kind: [
-            _line(
-                weight_path(
-                    posterior_of(network, source, draws),
-                    first,
-                    second,
-                    test,
-                    points=options["points"],
-                    refresh=refresh,
-                    interpolate_statistics=literal,
-                )
-            )
-            for first, second in pairwise(draws)
-        ]
-        for kind, draws in ends.items()
-    }
+    model = network.make(source.classes)
+    how = {"points": options["points"], "refresh": refresh, "interpolate_statistics": literal}
 
+    def line(first: Draw, second: Draw) -> Record:
+        between = draws_between(model, first, second, **how)
+        errors = errors_by_draw(posterior_of(network, source, between), test)
+        return {
+            "error": [rounded(error) for error in errors],
+            "barrier": rounded(error_barrier(errors)),
+        }
 
-def _line(path: WeightPath) -> Record:
-    assert path.error is not None  # noqa: S101  (the outputs are of classes)
-    return {
-        "error": [rounded(error) for error in path.error],
-        "barrier": rounded(error_barrier(path.error)),
-    }
+    return {kind: [line(*both) for both in pairwise(draws)] for kind, draws in ends.items()}
 
 
 def _functions(network: Network, source: Source, draws: list[Draw], cycles: list[int]) -> Record:

@@ -19,10 +19,10 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Subset
 
 from csgmcmc import ProcessLayout, init_distributed
-from csgmcmc.diagnostics import top_k_accuracy
 from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.posterior import ClassPredictive, Posterior
 from paper.data import ImageFolder, find_image_folder
+from paper.diagnostics import top_k_accuracy
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.methods import (
     BY_NAME,

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from csgmcmc.schedules import Cyclical, Decreasing, Schedule
-from csgmcmc.targets import LogisticRegression
+from csgmcmc.schedules import Cyclical, Decreasing, Keep, Schedule
 from paper.arguments import check_choice, check_count
 from paper.data.uci import TWO_CLASS_NAMES, two_classes, with_intercept
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.logistic_runs import Settings, lr_with_excess, reference, sample, score
+from paper.targets import LogisticRegression
 
 # The paper's alpha_0 * N, and a * N, which are the same numbers. It has no breast cancer data:
 # they get the settings of Heart, untuned.
@@ -78,13 +78,15 @@ class LogisticConfig(Config):
     def schedule(self, settings: Settings) -> Schedule:
         """Every step after the burn-in is a draw, if it is not one of exploration."""
         if settings.cycles is None:
-            return Decreasing(self.steps, gamma=self.gamma, burn_in=self.burn_in, every=1)
+            return Decreasing(
+                self.steps, gamma=self.gamma, burn_in=self.burn_in, keep=Keep(every=1)
+            )
         return Cyclical(
             self.steps,
             cycles=settings.cycles,
             exploration=self.exploration,
             burn_in=self.burn_in,
-            every=1,
+            keep=Keep(every=1),
         )
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from csgmcmc.diagnostics import effective_sample_size, mcse, r_hat, reference_ess
+from csgmcmc.diagnostics import effective_sample_size, r_hat
 from csgmcmc.samplers import SGHMC
 from csgmcmc.schedules import Schedule
-from csgmcmc.targets import LogisticRegression
 from paper.density import run_density
+from paper.diagnostics import mcse, reference_ess
 from paper.experiments.base import Record
 from paper.hmc import hmc, laplace
+from paper.targets import LogisticRegression
 
 R_HAT = 1.01
 """At or above this, the chains of a reference do not agree."""

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from csgmcmc.chain import Chain
 from csgmcmc.diagnostics import accuracy, calibration_error, negative_log_likelihood
 from csgmcmc.draws import Draws
+from csgmcmc.loop import Chain
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC, SGLD, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule

@@ -19,8 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from csgmcmc.samplers import SGHMC
-from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Schedule
-from csgmcmc.targets import Mixture25
+from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Keep, Schedule
 from paper.arguments import check_count
 from paper.density import run_density
 from paper.experiments.base import Config, Experiment, Record
@@ -31,6 +30,7 @@ from paper.experiments.mixture_weights import (
     measure_regions,
     summarise,
 )
+from paper.targets import Mixture25
 
 VIEW, BINS = (-5.2, 5.2), 104
 NOT_KEPT = 50  # steps of a cycle, in the published code
@@ -85,14 +85,14 @@ class MixtureConfig(Config):
     @property
     def methods(self) -> tuple[Method, ...]:
         """The paper's, with exact gradients."""
-        decreasing = Decreasing(self.steps, gamma=0.55, every=1)
+        decreasing = Decreasing(self.steps, gamma=0.55, keep=Keep(every=1))
         return (Method("SGLD", 0.05, decreasing), Method("cSGLD", 0.09, self._cycles(30, 0.25)))
 
     @property
     def published(self) -> tuple[Method, ...]:
         """The same methods as the published code has them."""
-        constant = Constant(CONSTANT, every=1)
-        decay = Decreasing(self.steps - CONSTANT, gamma=0.55, every=1)
+        constant = Constant(CONSTANT, keep=Keep(every=1))
+        decay = Decreasing(self.steps - CONSTANT, gamma=0.55, keep=Keep(every=1))
         cycle_length = self._cycles(30, 0).cycle_length
         cyclical = self._cycles(30, NOT_KEPT / cycle_length, exploration_temperature=1)
         return (
@@ -125,7 +125,7 @@ class MixtureConfig(Config):
         )
 
     def _cycles(self, cycles: int, exploration: float, **options: Any) -> Cyclical:
-        return Cyclical(self.steps, cycles, exploration, every=1, **options)
+        return Cyclical(self.steps, cycles, exploration, keep=Keep(every=1), **options)
 
 
 class NoisyMixture25(Mixture25):

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from scipy.stats import binom
 
-from csgmcmc.diagnostics import mode_coverage
-from csgmcmc.posterior import find_regions, harmonic_weights, mass_weights
-from csgmcmc.targets import Mixture25
+from csgmcmc.posterior import harmonic_weights
+from paper.diagnostics import mode_coverage
+from paper.regions import find_regions, mass_weights
+from paper.targets import Mixture25
 
 FEWEST_DRAWS = 100  # of a region, of which `mass_weights` needs half
 DIGITS = 5

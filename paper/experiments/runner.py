@@ -3,18 +3,23 @@
 import json
 import os
 import platform
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from typing import Any
 
+import torch
 from filelock import FileLock, Timeout
 
 from csgmcmc.errors import DivergedError
-from csgmcmc.processes import side_by_side
 from paper.arguments import check_count
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.changes import change, read_values
@@ -48,7 +53,7 @@ def reproduce(
         seeds: how many, in place of the preset's.
         data: folder of the data sets, for experiments that need one.
         workers: processes, each with one thread; 1 runs all jobs here.
-        changes: a JSON file whose values replace settings of the preset, for example a recipe.
+        changes: a JSON file whose values replace settings of the preset.
         on_start: called when a job begins, with its key, how many are done, and of how many.
         on_job: called the same way when a job is done.
     """
@@ -169,18 +174,53 @@ def _run_all(
     workers: int,
     on_start: Callable[[str], None],
 ) -> Iterator[tuple[str, Record]]:
-    def calls() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    def calls() -> Iterator[tuple[Any, ...]]:
         for key, options in jobs.items():
             on_start(key)
-            yield key, (experiment, config, data, key, options)
+            yield experiment, config, data, key, options
 
+    count = min(workers, len(jobs))
+    yield from _run_in_processes(calls(), count) if count > 1 else (_run(*one) for one in calls())
+
+
+def _run_in_processes(calls: Iterator[tuple[Any, ...]], count: int) -> Iterator[tuple[str, Record]]:
+    """Results as they come; an error ends all processes, whatever they are doing."""
+    running: set[Future[tuple[str, Record]]] = set()
+    with ProcessPoolExecutor(count, get_context("spawn"), initializer=_begin_worker) as pool:
+        try:
+            while True:
+                # No more than are worked on at once, so that `on_start` is called in time.
+                while len(running) < count and (call := next(calls, None)):
+                    running.add(pool.submit(_run, *call))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                # All results are handed on before an error is raised.
+                for future in sorted(done, key=lambda future: future.exception() is not None):
+                    yield future.result()
+        except BaseException:
+            for process in active_children():
+                process.terminate()
+            raise
+
+
+def _begin_worker() -> None:
+    """Use one thread, leave Ctrl-C to the parent, and end when it ends."""
     # Threads that wait spin: two processes of one thread each do more than one of two.
-    yield from side_by_side(_run, calls(), jobs=min(workers, len(jobs)))
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
 
 
 def _run(
     experiment: Experiment, config: Config, data: Path | None, key: str, options: Mapping[str, Any]
-) -> Record:
+) -> tuple[str, Record]:
     began = time.perf_counter()
     try:
         record = experiment.run(config, data, **options)
@@ -188,6 +228,6 @@ def _run(
         raise ValueError(f"{key}: {error}") from error
     seconds = round(time.perf_counter() - began, 2)
     try:  # what others see of a record is what its file holds: lists for tuples, no NaN
-        return json.loads(json.dumps({**record, "seconds": seconds}, allow_nan=False))
+        return key, json.loads(json.dumps({**record, "seconds": seconds}, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ValueError(f"the record of {key!r} is not JSON: {error}") from error

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from csgmcmc.schedules import Cyclical, Decreasing, Schedule
+from csgmcmc.schedules import Cyclical, Decreasing, Keep, Schedule
 from paper.arguments import check_count
 from paper.experiments.base import Config, Experiment, Record
 
@@ -39,11 +39,11 @@ class ScheduleConfig(Config):
 
     @property
     def cyclical(self) -> Cyclical:
-        return Cyclical(self.steps, self.cycles, self.exploration, every=1)
+        return Cyclical(self.steps, self.cycles, self.exploration, keep=Keep(every=1))
 
     @property
     def decreasing(self) -> Decreasing:
-        return Decreasing(self.steps, self.gamma, every=1)
+        return Decreasing(self.steps, self.gamma, keep=Keep(every=1))
 
 
 class ScheduleExperiment(Experiment[ScheduleConfig]):

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.demo import load_digits, load_letters
+from paper.data import load_digits, load_letters
 
 MOONS = {"train": 100, "validation": 200, "test": 500}
 NOISE = 0.2

@@ -31,10 +31,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from csgmcmc.demo import load_digits, load_letters
 from csgmcmc.samplers import SGHMC, SGLD
 from paper.arguments import check_choice
-from paper.data import mnist, not_mnist
+from paper.data import load_digits, load_letters, mnist, not_mnist
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.methods import (
     COLD,

@@ -1,4 +1,4 @@
-"""Results and their page, and what every form of the report says of them."""
+"""Results with their page, and the facts about them that every form of the report shows."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,9 @@ ORDER = (
 TITLE = "The paper, reproduced"
 INTRODUCTION = (
     "Claims of Zhang, Li, Zhang, Chen and Wilson, “Cyclical Stochastic Gradient MCMC for Bayesian "
-    "Deep Learning” (ICLR 2020), beside what was measured here."
+    "Deep Learning” (ICLR 2020), beside what was measured here. The page of an experiment has the "
+    "claims with their verdicts, the tables and figures, the command that made them, and all "
+    "settings."
 )
 
 
@@ -36,7 +38,7 @@ class Chapter:
 
     results: Mapping[str, Any]
     page: Page | None
-    """None for a run that is not finished: what is there may say anything yet."""
+    """None for a run that is not finished: partial results are not judged."""
 
     @property
     def name(self) -> str:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import PurePath
 
 from markdown_it import MarkdownIt
@@ -12,40 +11,57 @@ from csgmcmc.pages import document, figure, judgements, table
 from paper.report.markdown import CLAIMS, SETTINGS
 
 VERDICTS = {"held": "✓ held", "contradicted": "✗ contradicted", "undecided": "? undecided"}
-ANCHOR = re.compile(r'<a id="([\w-]+)"></a>')
 NUMBER = re.compile(r"[-+±<>≤≥≈~\u2212]?\s*\d.*|[-\u2212\u2013\u2014]?")
 """What is set to the right in its column: a number, or a dash where there is none."""
 
 WIDE, LONG = 5, 24
 """A table of more columns, a cell of more letters: these would be set on many lines."""
 
-# Raw HTML is parsed only to find the anchors of the chapters; all other is shown as text.
-MARKDOWN = MarkdownIt("commonmark", {"html": True}).enable("table")
-for raw in ("html_block", "html_inline"):
-    MARKDOWN.add_render_rule(raw, lambda _, tokens, index, *__: escape(tokens[index].content))
+MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
-def render(report: str, figures: Mapping[str, str]) -> str:
-    """The page of a report in Markdown; `figures` are SVG elements by their addresses in it."""
-    title, introduction, contents, *others = Node(MARKDOWN.parse(report)).children
-    body = "\n".join(_blocks(others, figures))
+def render(index: str, pages: Mapping[str, str], figures: Mapping[str, str]) -> str:
+    """One HTML page of the index and of the pages by name, all in Markdown.
+
+    `figures` are SVG elements by the paths that the pages have for them.
+    """
+    title, introduction, contents = _parse(index)
     header = f"<h1>{_inside(title)}</h1>\n<p>{_inside(introduction)}</p>"
     nav = f'<nav id="contents" aria-label="Contents">\n{_table(contents, "Contents")}\n</nav>'
-    return document(_text(title), header, f"{nav}\n{body}\n</section>")
+    sections = [_section(name, _parse(page), figures) for name, page in pages.items()]
+    return document(_text(title), header, "\n".join([nav, *sections]))
+
+
+def _parse(text: str) -> list[Node]:
+    """The blocks of a page; a link to another page becomes one to its section."""
+    nodes = Node(MARKDOWN.parse(text)).children
+    for link in (each for node in nodes for each in node.walk() if each.type == "link"):
+        address = str(link.attrs["href"])
+        if address.endswith(".md"):
+            name = address.removesuffix(".md")
+            link.attrs["href"] = "#contents" if name == "README" else f"#{name}"
+    return nodes
+
+
+def _section(name: str, nodes: Sequence[Node], figures: Mapping[str, str]) -> str:
+    title, *others = nodes
+    return "\n".join(
+        [
+            f'<section id="{name}" aria-labelledby="{name}-title">',
+            f'<h2 id="{name}-title">{_inside(title)}</h2>',
+            *_blocks(others, figures),
+            "</section>",
+        ]
+    )
 
 
 def _blocks(nodes: Sequence[Node], figures: Mapping[str, str]) -> Iterator[str]:
-    name, caption, skipped = "", "", False
+    caption, skipped = "", False
     for node, following in zip(nodes, [*nodes[1:], None], strict=True):
         if skipped:
             skipped = False
-        elif anchor := ANCHOR.fullmatch(node.children[0].content if node.children else ""):
-            if name:
-                yield "</section>"
-            name = anchor[1]
-            yield f'<section id="{name}" aria-labelledby="{name}-title">'
-        elif node.type == "heading" and node.tag == "h2":
-            yield f'<h2 id="{name}-title">{_inside(node)}</h2>'
+        elif node.type == "heading":  # one level below the title of its section
+            yield f"<h3>{_inside(node)}</h3>"
         elif node.type == "table":
             yield _table(node, caption)
             caption = ""

@@ -1,4 +1,4 @@
-"""The report as Markdown, for repositories and MkDocs; the HTML page is made from it."""
+"""The report as Markdown, an index and a page for each experiment; the HTML is made from it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,34 +10,36 @@ CLAIMS = ("claim", "paper", "ours", "verdict")
 SETTINGS = ("setting", "value")
 
 Addresses = Mapping[tuple[str, str], str]
-"""Of figures, by the names of experiment and picture."""
+"""Paths of the figures, by the names of experiment and picture."""
 
 
-def render(chapters: Sequence[Chapter], figures: Addresses) -> str:
-    """All chapters in one text."""
-    blocks = [f"# {TITLE}", plain(INTRODUCTION), _contents(chapters)]
-    for chapter in chapters:
-        blocks += _chapter(chapter, figures)
-    return "\n\n".join(blocks) + "\n"
+def render_index(chapters: Sequence[Chapter]) -> str:
+    """The title, the introduction, and a table that links to the page of every experiment."""
+    return _join([f"# {TITLE}", plain(INTRODUCTION), _contents(chapters)])
+
+
+def render_chapter(chapter: Chapter, figures: Addresses) -> str:
+    """The page of one experiment."""
+    return _join(_chapter(chapter, figures))
 
 
 def plain(text: str) -> str:
-    """Text that Markdown shall show as it is."""
+    """Escape text so that Markdown shows it unchanged."""
     text = " ".join(text.split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = text.replace("$", "&#36;").replace("~", "&#126;")  # mathematics, and struck out
     text = re.sub(r"([\\`*_\[\]|])", r"\\\1", text)
-    # What would begin a heading or a list; a number is none.
+    # Escape what would begin a heading or a list; a signed number begins neither.
     return re.sub(r"^(?:(?=#|[-+](?:\s|-|$))|(\d+)(?=[.)](?:\s|$)))", r"\1\\", text)
 
 
-def anchor(name: str) -> str:
-    """A name from a file as that of a place in the page."""
+def page_name(name: str) -> str:
+    """The name of an experiment's page, without a suffix: safe in a path and in a link."""
     return re.sub(r"[^\w-]", "-", name)
 
 
 def code(command: str) -> str:
-    """A command as a block of code, which nothing inside of it can end."""
+    """A command as a block of code, fenced by more backticks than it contains."""
     runs = re.findall("`+", command)
     fence = "`" * max(3, 1 + max(map(len, runs), default=0))
     return f"{fence}bash\n{command}\n{fence}"
@@ -52,15 +54,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _contents(chapters: Sequence[Chapter]) -> str:
     lines = ["| experiment | preset | claims | time |", "| --- | --- | --- | --- |"]
     for chapter in chapters:
-        link = f"[{plain(chapter.title)}](#{anchor(chapter.name)})"
+        link = f"[{plain(chapter.title)}]({page_name(chapter.name)}.md)"
         preset = plain(chapter.results["preset"])
         lines.append(f"| {link} | {preset} | {chapter.tally} | {chapter.time} |")
     return "\n".join(lines)
 
 
 def _chapter(chapter: Chapter, figures: Addresses) -> Iterable[str]:
-    yield f'<a id="{anchor(chapter.name)}"></a>'  # headings get ids of many kinds
-    yield f"## {plain(chapter.title)}"
+    yield f"# {plain(chapter.title)}"
     yield plain(chapter.summary)
     if chapter.page:
         claims = [
@@ -80,7 +81,12 @@ def _chapter(chapter: Chapter, figures: Addresses) -> Iterable[str]:
                 yield plain(part.caption)
             else:
                 yield part.strip()
-    yield "### How it was made"
+    yield "## How it was made"
     yield code(chapter.command)
     yield table(["run", "value"], chapter.origin.items())
     yield table(SETTINGS, chapter.settings.items())
+    yield "[All experiments](README.md)"
+
+
+def _join(blocks: Iterable[str]) -> str:
+    return "\n\n".join(blocks) + "\n"

@@ -9,7 +9,7 @@ from paper.report.page import Picture
 
 
 def write_report(folder: Path) -> list[Path]:
-    """Make index.html, README.md and figures/*.svg of all results in `folder`."""
+    """Write README.md, a page for each experiment, their figures and index.html into `folder`."""
     chapters = read_chapters(folder)
     files, elements, addresses = {}, {}, {}
     for chapter in chapters:
@@ -20,8 +20,13 @@ def write_report(folder: Path) -> list[Path]:
                 addresses[chapter.name, part.name] = f"figures/{name}.svg"
                 files[f"figures/{name}.svg"] = as_file(drawn)
                 elements[f"figures/{name}.svg"] = as_element(drawn, name)
-    files["README.md"] = markdown.render(chapters, addresses)
-    files["index.html"] = html.render(files["README.md"], elements)
+    pages = {
+        markdown.page_name(chapter.name): markdown.render_chapter(chapter, addresses)
+        for chapter in chapters
+    }
+    index = markdown.render_index(chapters)
+    files |= {"README.md": index, **{f"{name}.md": text for name, text in pages.items()}}
+    files["index.html"] = html.render(index, pages, elements)
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

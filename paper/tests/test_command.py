@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import csgmcmc
 import paper.__main__ as command
 from paper.experiments import Results
 from paper.tests.experiments.tiny import Tiny
@@ -114,7 +113,8 @@ def test_a_folder_of_other_settings_is_rejected(tmp_path):
 
 def test_a_recipe_changes_settings(tmp_path):
     recipe = tmp_path / "recipe.json"
-    csgmcmc.Recipe(cycles=10, exploration=0.5, lr=0.07).save(recipe)
+    values = {"sampler": "SGHMC", "temperature": 1.0, "cycles": 10, "exploration": 0.5, "lr": 0.07}
+    recipe.write_text(json.dumps(values))
     arguments = ["run", "schedule", "--preset", "smoke", "--out", str(tmp_path / "out")]
     result = run(*arguments, "--config", str(recipe))
     assert result.exit_code == 0, result.output

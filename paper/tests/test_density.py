@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from csgmcmc import PSGLD, SGHMC, SGLD, Chain, Constant, Cyclical
-from csgmcmc.samplers import Noise
-from csgmcmc.targets import Density, GaussianTarget, LogisticRegression, Mixture25
+from csgmcmc import PSGLD, SGHMC, SGLD, Chain, Constant, Cyclical, Keep
+from csgmcmc.noise import Noise
 from paper.density import run_density
+from paper.targets import Density, GaussianTarget, LogisticRegression, Mixture25
 from tests.support import HESSIAN, MODE, SIGMAS
 
-SCHEDULE = Cyclical(100, cycles=2, exploration=0.3, every=3)
+SCHEDULE = Cyclical(100, cycles=2, exploration=0.3, keep=Keep(every=3))
 
 
 def starts(chains=8):
@@ -43,7 +43,7 @@ def test_its_law_is_that_of_the_discrete_update(sampler_type):
     chains, lr = 4000, 0.2
     points = target.sample(chains, torch.Generator().manual_seed(2))
     sampler = sampler_type([points], lr, num_data=1, seed=0)
-    run_density(target, sampler, Constant(200, every=200))
+    run_density(target, sampler, Constant(200, keep=Keep(every=200)))
     curvatures, vectors = torch.linalg.eigh(HESSIAN)
     along = (points - MODE) @ vectors
     for index, curvature in enumerate(curvatures.tolist()):
@@ -58,7 +58,7 @@ def test_minibatches_of_a_logistic_regression():
     labels = (features[:, 0] + torch.randn(200, generator=generator) > 0).float()
     target = LogisticRegression(features, labels)
     options = {"num_data": 200, "weight_decay": target.weight_decay, "seed": 0}
-    schedule = Constant(3000, every=5, burn_in=500)
+    schedule = Constant(3000, keep=Keep(every=5), burn_in=500)
     draws = {}
     for batch_size in (200, 20):
         sampler = SGLD([torch.zeros(64, 3)], 0.05, **options)
@@ -74,10 +74,10 @@ def test_minibatches_of_a_logistic_regression():
 def test_a_run_in_two_parts_goes_on_with_velocity_and_noise():
     whole, parts = starts(), starts()
     sampler = SGHMC([whole], 0.01, num_data=1, seed=3)
-    run_density(Mixture25(), sampler, Constant(64, every=64))
+    run_density(Mixture25(), sampler, Constant(64, keep=Keep(every=64)))
     sampler = SGHMC([parts], 0.01, num_data=1, seed=3)
     for _ in range(2):
-        run_density(Mixture25(), sampler, Constant(32, every=32))
+        run_density(Mixture25(), sampler, Constant(32, keep=Keep(every=32)))
     torch.testing.assert_close(parts, whole)
 
 
@@ -85,7 +85,7 @@ def test_no_noise_is_drawn_at_temperature_zero(monkeypatch):
     points = starts()
     sampler = SGLD([points], 0.01, num_data=1, temperature=0.0, seed=0)
     monkeypatch.delattr(Noise, "ahead")
-    draws = run_density(Mixture25(), sampler, Constant(20, every=1))
+    draws = run_density(Mixture25(), sampler, Constant(20, keep=Keep(every=1)))
     assert sampler.noise.step == 20
     reference = torch.nn.Parameter(starts())
     torch_sgd = torch.optim.SGD([reference], 0.01)
@@ -96,7 +96,7 @@ def test_no_noise_is_drawn_at_temperature_zero(monkeypatch):
 
 
 def test_what_it_cannot_do_is_refused():
-    target, schedule = Mixture25(), Constant(4, every=1)
+    target, schedule = Mixture25(), Constant(4, keep=Keep(every=1))
     logistic = LogisticRegression(torch.ones(5, 2), torch.ones(5))
     with pytest.raises(ValueError, match="got PSGLD: use Chain"):
         run_density(target, PSGLD([starts()], 0.1, num_data=1), schedule)  # pyright: ignore[reportArgumentType]
@@ -110,4 +110,4 @@ def test_what_it_cannot_do_is_refused():
         run_density(logistic, SGLD([starts()], 0.1, num_data=1), schedule, batch_size=2)
     with pytest.raises(ValueError, match="no longer finite at step 31: lower lr"):
         wide = GaussianTarget(torch.zeros(2), torch.eye(2))
-        run_density(wide, SGLD([starts()], 1e6, num_data=1), Constant(40, every=40))
+        run_density(wide, SGLD([starts()], 1e6, num_data=1), Constant(40, keep=Keep(every=40)))

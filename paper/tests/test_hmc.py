@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from csgmcmc.diagnostics import effective_sample_size, r_hat
-from csgmcmc.targets import GaussianTarget, LogisticRegression, Target
 from paper.hmc import hmc, laplace
+from paper.targets import GaussianTarget, LogisticRegression, Target
 from tests.support import SIGMAS
 
 RUN = {"chains": 64, "warm_up": 50, "draws": 200, "seed": 0}

@@ -4,17 +4,16 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from csgmcmc.chain import Chain
 from csgmcmc.distributed import ProcessLayout, init_distributed, shutdown_distributed
-from csgmcmc.draws import Draw, Draws, DrawStore, MemoryDraws
+from csgmcmc.draws import Draw, DrawStore, MemoryDraws
 from csgmcmc.errors import DivergedError
-from csgmcmc.posterior import Posterior, Predictive, refresh_batchnorm
-from csgmcmc.recipe import Recipe
+from csgmcmc.loop import Chain, Stepper
+from csgmcmc.lr_range import suggest_lr
+from csgmcmc.posterior import Posterior, refresh_batchnorm
+from csgmcmc.removed import refuse_removed
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
-from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule, Tick
+from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Keep, Ramp, Schedule, Tick
 from csgmcmc.stacked import Stack, stack
-from csgmcmc.stepper import Stepper
-from csgmcmc.task import Task
 from csgmcmc.trained import posterior_from_trained
 
 __version__ = version("csgmcmc")
@@ -31,19 +30,16 @@ __all__ = [
     "DivergedError",
     "Draw",
     "DrawStore",
-    "Draws",
     "Joined",
+    "Keep",
     "MemoryDraws",
     "Posterior",
-    "Predictive",
     "ProcessLayout",
     "Ramp",
-    "Recipe",
     "Sampler",
     "Schedule",
     "Stack",
     "Stepper",
-    "Task",
     "Tick",
     "__version__",
     "init_distributed",
@@ -51,12 +47,13 @@ __all__ = [
     "refresh_batchnorm",
     "shutdown_distributed",
     "stack",
+    "suggest_lr",
 ]
 
 if not TYPE_CHECKING:  # else every misspelt name would pass
 
     def __getattr__(name: str) -> Any:
-        """Rooms that are slow to import, on first use: `csgmcmc.tuning.suggest_lr`."""
-        if name in ("diagnostics", "estimators", "planning", "targets", "tuning"):
+        """Import packages that are slow to import on first use; removed names raise an error."""
+        if name in ("diagnostics", "estimators"):
             return import_module(f"csgmcmc.{name}")
-        raise AttributeError(f"module 'csgmcmc' has no attribute {name!r}")
+        return refuse_removed(__name__, name)

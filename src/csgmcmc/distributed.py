@@ -9,11 +9,10 @@ import gc
 import os
 import secrets
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,10 +23,8 @@ from torch.utils.data import Dataset, DistributedSampler
 from csgmcmc.arguments import check_count, check_kind
 from csgmcmc.errors import StoreError
 from csgmcmc.files import make_folder
-from csgmcmc.shards import do_together, is_sharded
+from csgmcmc.shards import do_first, is_sharded
 from csgmcmc.stacked import Stack
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -71,23 +68,20 @@ class ProcessLayout:
     ) -> Any:
         """A sampler that gives each replica its own part of the data, shuffled by `seed`.
 
-        Different chains shuffle differently. A step takes the next examples of one order, whatever
-        the number of replicas: they share these. So the same batch size over all replicas makes
-        the same steps.
+        Different chains shuffle differently. The replicas of a chain divide one order among them,
+        so that the same batch size over all replicas gives the same steps.
 
         Args:
             dataset: the data set.
-            shuffle: another order in each epoch; otherwise that of the data set.
+            shuffle: shuffle in each epoch; otherwise the order is that of the data set.
             seed: seed of the order.
-            global_batch_size: how many examples all replicas together take in a batch. An epoch is
-                then filled up to whole batches by some of its examples. By default it is filled up
-                to a multiple of the replicas, so that the last batch of an epoch may depend on
+            global_batch_size: number of examples in a batch of all replicas together. The last
+                batch of an epoch is then filled up with some of its examples. By default an epoch
+                is filled up to a multiple of the replicas, so that its last batch may depend on
                 their number.
         """
-        seed += 1000 * self.chain_id
-        sampler = DistributedSampler(
-            dataset, self.replicas, self.replica_id, shuffle=shuffle, seed=seed
-        )
+        options = {"shuffle": shuffle, "seed": seed + 1000 * self.chain_id}
+        sampler = DistributedSampler(dataset, self.replicas, self.replica_id, **options)
         if global_batch_size is not None:
             size = check_count("global_batch_size", global_batch_size, at_least=1)
             if size % self.replicas:
@@ -107,21 +101,6 @@ class ProcessLayout:
         dist.all_gather_object(gathered, value, group=self.group)
         return gathered
 
-    def agreed(self, steps: set[int]) -> int | None:
-        """The largest step for which all processes of the chain see a checkpoint."""
-        gathered = self.gather(steps)
-        shared = set.intersection(*gathered)
-        if not shared and any(gathered):
-            raise StoreError(
-                f"chain {self.chain_id} has no checkpoint that all its processes can read, only "
-                f"those of steps {gathered}: all processes must see the same folder"
-            )
-        return max(shared, default=None)
-
-    def together(self, action: Callable[[], T]) -> list[T]:
-        """Do something in all replicas of the chain; if it fails in one, all raise."""
-        return [action()] if self.mesh is None else do_together(self.mesh, action)
-
     def check_same_folder(self, folder: Path) -> None:
         """Raise a `StoreError` if a replica of the chain sees another folder than the first one.
 
@@ -129,17 +108,16 @@ class ProcessLayout:
         """
         if self.mesh is None:
             return
-        # Not named like a temporary file: the writer of another chain removes what looks left over.
+        # Not named like a temporary file: the writer of another chain would remove it.
         token = folder / f".seen-{secrets.token_hex(8)}"
 
-        def make() -> str:
-            if self.writes:
-                make_folder(folder)
-                token.touch()
+        def create() -> str:
+            make_folder(folder)
+            token.touch()
             return token.name
 
         try:
-            name = self.together(make)[0]
+            name = do_first(self.mesh, create)
             seen = self.gather((folder / name).exists())
         finally:
             if self.writes:
@@ -152,7 +130,7 @@ class ProcessLayout:
 
 
 def as_layout(layout: ProcessLayout | None) -> ProcessLayout:
-    """A layout; that of a single process for None; otherwise a `ValueError`."""
+    """The layout, by default that of a single process; a `ValueError` for another type."""
     layout = ProcessLayout() if layout is None else layout
     return check_kind("layout", layout, ProcessLayout, "what init_distributed returns")
 
@@ -218,9 +196,8 @@ def shutdown_distributed() -> None:
 def _initialise(backend: str) -> None:
     """Make the process group, also after torchrun has restarted this process.
 
-    On one machine, restarted processes get the key-value store of the previous ones, with their
-    addresses still in it, and may try forever to connect to processes that have ended. A prefix
-    with the number of the restart, which they agree on there, separates the two.
+    On one machine, restarted processes get the key-value store of the previous ones, with addresses
+    of processes that have ended in it. A prefix with the number of the restart separates the two.
     """
     if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
         dist.init_process_group(backend)

@@ -5,7 +5,7 @@ All exceptions derive from `CsgmcmcError`, and their names end in Error. Wrong a
 """
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 
 class CsgmcmcError(Exception):
@@ -20,7 +20,7 @@ class DivergedError(CsgmcmcError, RuntimeError):
     """The loss, a weight or a buffer is no longer finite.
 
     Attributes:
-        tick: where in the run.
+        tick: the `Tick` of the step.
         lr: step size at that step.
         chain_ids: the chains that diverged.
     """
@@ -28,7 +28,7 @@ class DivergedError(CsgmcmcError, RuntimeError):
     def __init__(
         self,
         what: str,
-        tick: "_Tick",
+        tick: Any,
         lr: float,
         chain_ids: list[int],
         checkpoint: Path | None = None,
@@ -58,12 +58,8 @@ class LockedError(CsgmcmcError, RuntimeError):
     """Another process, or another store object, is writing this chain."""
 
 
-class ProcessError(CsgmcmcError, RuntimeError):
-    """Another process, which this one works with, has failed or ended."""
-
-
 class SettingsMismatchError(CsgmcmcError, ValueError):
-    """A run was resumed with other settings than it began with."""
+    """A run was resumed with settings that differ from those it began with."""
 
 
 class StoreError(CsgmcmcError, RuntimeError):
@@ -83,12 +79,3 @@ def _unpickled(kind: type[CsgmcmcError], args: tuple[Any, ...], values: dict[str
     error.args = args
     error.__dict__.update(values)
     return error
-
-
-class _Tick(Protocol):
-    @property
-    def step(self) -> int: ...
-    @property
-    def cycle(self) -> int: ...
-    @property
-    def stage(self) -> str: ...

@@ -1,41 +1,31 @@
-"""Data loaders: their sizes, a description to compare, a clone, and batches on a device."""
+"""Data loaders: their sizes, a description to compare, and batches on a device."""
 
-from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    DistributedSampler,
-    IterableDataset,
-    SubsetRandomSampler,
-)
+from torch.utils.data import Dataset, DistributedSampler, IterableDataset, SubsetRandomSampler
 
 from csgmcmc.arguments import shown
 
-DATA_AND_ORDER = ("dataset", "shuffle", "sampler", "batch_sampler")
-
 
 def check_data(data: Any, name: str = "data") -> None:
-    """Raise a `ValueError` for what gives no batches."""
+    """Raise a `ValueError` if this does not give batches."""
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         raise ValueError(
             f"{name} is a {type(data).__name__}, a data set, which gives one example at a time: "
             f"give a loader of it, as in DataLoader({name}, batch_size=64)"
         )
-    sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-    single = isinstance(data, (str, bytes, type)) or getattr(data, "shape", None) == ()
-    if single or not (hasattr(data, "__iter__") or sized):
+    is_iterable = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
+    if not is_iterable or isinstance(data, (str, bytes)):
         raise ValueError(f"{name} must be a DataLoader, or a list of batches, got {shown(data)}")
 
 
 def describe_loader(loader: Any) -> dict[str, Any]:
-    """What determines the batches and their order, as far as the loader tells it.
+    """Settings that determine the batches and their order, as far as the loader has them.
 
-    Where processes share batches, it is the same for any number of them.
+    They are the same for any number of processes that share batches.
     """
     sampler = getattr(loader, "sampler", None)
     found = {
@@ -72,34 +62,11 @@ def size_of(loader: Any) -> int:
     return seen
 
 
-def batches_of(loader: Any) -> int:
-    """Number of batches in an epoch of a loader."""
-    batches = _length(loader)
-    if batches is None:
-        raise ValueError(
-            "the length of the loader is not known, and a recipe counts in epochs: give a loader "
-            "with a length, or make the schedule yourself"
-        )
-    return batches
-
-
-def clone_loader(loader: DataLoader, dataset: Dataset, **changes: Any) -> DataLoader:
-    """A `DataLoader` of `dataset` with the options of `loader`, except for `changes`.
-
-    The order is not copied: give `shuffle` or `sampler`.
-    """
-    names = [name for name in signature(DataLoader).parameters if name not in DATA_AND_ORDER]
-    return DataLoader(dataset, **{name: getattr(loader, name) for name in names} | changes)
-
-
 def to_device(batch: Any, device: torch.device) -> Any:
     """A batch with all its tensors on `device`."""
-    # Nearly all batches are tensors in a tuple or list, for which pytree takes ten times as long.
+    # Most batches are tensors in a tuple or list, for which pytree takes ten times as long.
     if isinstance(batch, Tensor):
-        try:
-            return batch.to(device)
-        except NotImplementedError as error:
-            raise ValueError(f"a batch of data cannot be moved to {device}: {error}") from error
+        return batch.to(device)
     if type(batch) in (tuple, list):
         return type(batch)(to_device(part, device) for part in batch)
     return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)

@@ -15,8 +15,6 @@ def duration(seconds: float) -> str:
 
 
 class _Time(ProgressColumn):
-    """The time left, and which time it is."""
-
     max_refresh = 0.5  # seconds
 
     def render(self, task: Task) -> Text:
@@ -71,26 +69,21 @@ class Bar:
         """Set the work done, and the text beside the bar."""
         self._done = done
         if self._bar is None and time.monotonic() >= self._appears:
-            self._appear()
+            self._appears = float("inf")
+            console = self._console or Console(stderr=True)
+            if console.is_terminal:
+                self._bar = Progress(
+                    TextColumn("{task.description}"),
+                    BarColumn(bar_width=self._width),
+                    TextColumn("{task.fields[state]}"),
+                    _Time(),
+                    console=console,
+                    transient=self._transient,
+                )
+                self._task = self._bar.add_task(self._title, total=self._total, state=state)
+                self._bar.start()
         if self._bar is not None:
             self._bar.update(self._task, completed=done, state=state)
-
-    def _appear(self) -> None:
-        self._appears = float("inf")
-        console = self._console or Console(stderr=True)
-        if not console.is_terminal:
-            return
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=self._width),
-            TextColumn("{task.fields[state]}"),
-            _Time(),
-            console=console,
-            transient=self._transient,
-        )
-        self._task = self._bar.add_task(self._title, total=self._total, state="")
-        self._bar.update(self._task, completed=self._done)
-        self._bar.start()
 
     def __enter__(self) -> "Bar":
         self.update(self._done)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from csgmcmc.arguments import check_items, shown
 
@@ -18,7 +19,7 @@ Generator = torch.Generator | np.random.Generator
 
 
 def check_generators(generators: Sequence[object]) -> None:
-    """Raise a `ValueError` for anything that is not a generator whose state can be saved."""
+    """Raise a `ValueError` if these are not generators whose state can be saved."""
     words = "torch.Generator or numpy.random.Generator objects"
     for generator in check_items("generators", generators, f"a list of {words}"):
         if not isinstance(generator, (torch.Generator, np.random.Generator)):
@@ -37,7 +38,14 @@ def generators_of(loader: object) -> list[torch.Generator]:
 
 def random_state(generators: Sequence[Generator], *, with_global: bool = True) -> dict[str, Any]:
     """The state of the global generators and of `generators`, as tensors and plain values."""
-    own = {"generators": [_state_of(generator) for generator in generators]}
+    states = [
+        generator.get_state()
+        if isinstance(generator, torch.Generator)
+        # `weights_only=True` cannot load arrays.
+        else pytree.tree_map_only(np.ndarray, _as_plain, generator.bit_generator.state)
+        for generator in generators
+    ]
+    own = {"generators": states}
     if not with_global:
         return own
     _, key, *rest = np.random.get_state()  # noqa: NPY002  (users' transforms draw from it)
@@ -51,7 +59,7 @@ def random_state(generators: Sequence[Generator], *, with_global: bool = True) -
 
 
 def restore_random_state(state: dict[str, Any], generators: Sequence[Generator]) -> None:
-    """Set all generators of `state` to where they were when it was taken."""
+    """Set all generators to the states in `state`."""
     if "torch" in state:
         torch.set_rng_state(state["torch"])
         for device, saved in zip(range(torch.cuda.device_count()), state["cuda"], strict=False):
@@ -63,12 +71,12 @@ def restore_random_state(state: dict[str, Any], generators: Sequence[Generator])
         if isinstance(generator, torch.Generator):
             generator.set_state(saved)
         else:
-            generator.bit_generator.state = _with_arrays(saved)
+            generator.bit_generator.state = pytree.tree_map(_as_array, saved, is_leaf=_is_array)
 
 
 @contextmanager
 def preserved_random_state(generators: Sequence[Generator] = ()) -> Iterator[None]:
-    """Run the block, then set the global generators and `generators` back to their states."""
+    """Restore the states of the global generators and of `generators` after the block."""
     before = random_state(generators)
     try:
         yield
@@ -80,46 +88,28 @@ def preserved_random_state(generators: Sequence[Generator] = ()) -> Iterator[Non
 def seeded(seed: int) -> Iterator[None]:
     """Seed the global generators of torch, numpy and Python; restore their states afterwards."""
     with preserved_random_state():
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002  (users' code draws from it)
-        random.seed(seed)
+        _seed_all(seed)
         yield
 
 
-def reseed(generator: Generator, seed: int) -> None:
-    """Let a generator begin anew with a seed."""
-    if isinstance(generator, torch.Generator):
-        generator.manual_seed(seed)
-    else:
-        generator.bit_generator.state = type(generator.bit_generator)(seed).state
-
-
 def draw_others(number: int) -> None:
-    """Let the global generators, which are copies of another process's, draw other numbers."""
-    seed = int(torch.randint(2**31, ())) + number
+    """Make the global generators, which are copies of another process's, draw other numbers."""
+    _seed_all(int(torch.randint(2**31, ())) + number)
+
+
+def _seed_all(seed: int) -> None:
     torch.manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
+    np.random.seed(seed % 2**32)  # noqa: NPY002  (users' code draws from it)
     random.seed(seed)
 
 
-def _state_of(generator: Generator) -> Any:
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    return _without_arrays(generator.bit_generator.state)
+def _as_plain(array: Any) -> dict[str, Any]:
+    return {"array": array.dtype.str, "values": array.tolist()}
 
 
-def _without_arrays(state: Any) -> Any:
-    """A state of numpy with its arrays as lists, which `weights_only=True` can load."""
-    if isinstance(state, dict):
-        return {name: _without_arrays(value) for name, value in state.items()}
-    if isinstance(state, np.ndarray):
-        return {"array": state.dtype.str, "values": state.tolist()}
-    return state
+def _is_array(saved: Any) -> bool:
+    return isinstance(saved, dict) and "array" in saved
 
 
-def _with_arrays(state: Any) -> Any:
-    if isinstance(state, dict) and "array" in state:
-        return np.array(state["values"], dtype=state["array"])
-    if isinstance(state, dict):
-        return {name: _with_arrays(value) for name, value in state.items()}
-    return state
+def _as_array(saved: Any) -> Any:
+    return np.array(saved["values"], dtype=saved["array"]) if _is_array(saved) else saved

@@ -1,8 +1,11 @@
-"""Parameters that are sharded over processes (DTensors), and those that are not, in one way."""
+"""One interface to parameters that are sharded over processes (DTensors) and to those that are not.
 
-import math
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+In all functions here, a mesh of None stands for a single process.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -10,40 +13,18 @@ from torch import Tensor, nn
 from csgmcmc.errors import StoreError
 
 T = TypeVar("T")
-
-
-class Box(NamedTuple):
-    """A part of a tensor: where it begins along each dimension, and its shape."""
-
-    offsets: tuple[int, ...]
-    shape: tuple[int, ...]
-
-    @property
-    def slices(self) -> tuple[slice, ...]:
-        """The index of the part in the whole tensor."""
-        pairs = zip(self.offsets, self.shape, strict=True)
-        return tuple(slice(offset, offset + size) for offset, size in pairs)
-
-    @property
-    def size(self) -> int:
-        """How many numbers the part has."""
-        return math.prod(self.shape)
-
-    def common_with(self, other: "Box") -> "Box":
-        """The part that both have, in the whole tensor; its size is 0 if there is none."""
-        starts = tuple(map(max, self.offsets, other.offsets))
-        ends = [min(one.stop, two.stop) for one, two in zip(self.slices, other.slices, strict=True)]
-        return Box(starts, tuple(max(0, e - s) for s, e in zip(starts, ends, strict=True)))
-
-    def seen_from(self, other: "Box") -> tuple[slice, ...]:
-        """The index of this part in the tensor that holds `other`."""
-        offsets = tuple(a - b for a, b in zip(self.offsets, other.offsets, strict=True))
-        return Box(offsets, self.shape).slices
+Named = Iterator[tuple[str, Tensor]]
+"""Whole tensors with their names, one at a time."""
 
 
 def is_shard(tensor: Tensor) -> bool:
     """Whether a tensor is a DTensor, of which each process may hold another part."""
     return hasattr(tensor, "placements")
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether a parameter of `model` is a DTensor."""
+    return any(map(is_shard, model.parameters()))
 
 
 def local_shard(tensor: Tensor) -> Tensor:
@@ -52,101 +33,100 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 def whole_tensor(tensor: Tensor) -> Tensor:
-    """All of a tensor. Of a DTensor it is gathered, so that all processes must call this."""
+    """All of a tensor. A DTensor is gathered, so that all its processes must call this."""
     return tensor.full_tensor() if is_shard(tensor) else tensor  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def is_sharded(model: nn.Module) -> bool:
-    """Whether a parameter of `model` is a DTensor."""
-    return any(map(is_shard, model.parameters()))
-
-
-def whole_box(shape: Iterable[int]) -> Box:
-    """All of a tensor of this shape."""
-    shape = tuple(shape)
-    return Box((0,) * len(shape), shape)
-
-
-def box_of(tensor: Tensor) -> Box:
-    """Which part of a tensor this process holds: all of it, unless it is a DTensor."""
+def local_slices(tensor: Tensor) -> tuple[slice, ...]:
+    """The index, in the whole tensor, of the part that this process holds."""
     if not is_shard(tensor):
-        return whole_box(tensor.shape)
-    sharded: Any = tensor
-    return box_of_shard(tuple(tensor.shape), sharded.device_mesh, sharded.placements)
+        return (slice(None),) * tensor.ndim
+    box = box_of_shard(tuple(tensor.shape), tensor.device_mesh, tensor.placements)  # pyright: ignore[reportAttributeAccessIssue]
+    return tuple(slice(begin, begin + size) for begin, size in zip(*box, strict=True))
 
 
-def box_of_shard(shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]) -> Box:
-    """The part that the local tensor of a DTensor is."""
+def box_of_shard(
+    shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where the local tensor of a DTensor begins along each dimension, and its shape."""
     offsets, sizes = [0] * len(shape), list(shape)
     # FSDP shards what tensor parallelism has sharded before it: such a placement, which has a
     # split_factor, comes last, although its mesh dimension comes first.
     order = sorted(range(mesh.ndim), key=lambda i: hasattr(placements[i], "split_factor"))
     for i in order:
-        if hasattr(placements[i], "dim"):  # a shard; other placements hold all
-            dim = placements[i].dim
-            begin, end = _chunk(sizes[dim], mesh.size(i), mesh.get_local_rank(i))
+        dim = getattr(placements[i], "dim", None)
+        if dim is not None:  # a shard; other placements hold all
+            length = -(-sizes[dim] // mesh.size(i))  # as torch.chunk: the last ones may be empty
+            begin = min(mesh.get_local_rank(i) * length, sizes[dim])
             offsets[dim] += begin
-            sizes[dim] = end - begin
-    return Box(tuple(offsets), tuple(sizes))
-
-
-def _chunk(size: int, chunks: int, index: int) -> tuple[int, int]:
-    """Begin and end of a part of `torch.chunk`, as shards are: the last may be short or empty."""
-    length = -(-size // chunks)
-    return min(index * length, size), min((index + 1) * length, size)
+            sizes[dim] = min(length, sizes[dim] - begin)
+    return tuple(offsets), tuple(sizes)
 
 
 def mesh_of(tensors: Iterable[Tensor]) -> Any | None:
     """The mesh of all processes that hold a part of the tensors; None if none is a DTensor."""
-    sharded: list[Any] = [tensor for tensor in tensors if is_shard(tensor)]
-    meshes = [tensor.device_mesh for tensor in sharded]
-    # With tensor parallelism, a parameter that it leaves alone is on a smaller mesh than others.
+    meshes: list[Any] = [tensor.device_mesh for tensor in tensors if is_shard(tensor)]  # pyright: ignore[reportAttributeAccessIssue]
+    # With tensor parallelism, a parameter that it does not shard is on a smaller mesh than others.
     return max(meshes, key=lambda mesh: mesh.size(), default=None)
 
 
-def number_in(mesh: Any) -> int:
-    """Number of this process in a mesh, row by row; the first one is 0."""
-    number = 0
-    for dim in range(mesh.ndim):
-        number = number * mesh.size(dim) + mesh.get_local_rank(dim)
-    return number
+def is_first(mesh: Any | None) -> bool:
+    """Whether this process is the first of a mesh, which writes the files of all."""
+    return mesh is None or not any(mesh.get_local_rank(dim) for dim in range(mesh.ndim))
 
 
-def gather_over(mesh: Any, value: T) -> list[T]:
-    """The `value` of each process of a mesh, by their numbers. All of them must call this."""
-    values: list[Any] = [value]
-    for dim in reversed(range(mesh.ndim)):
-        parts: list[Any] = [None] * mesh.size(dim)
-        dist.all_gather_object(parts, values, group=mesh.get_group(dim))
-        values = [each for part in parts for each in part]
-    return values
+def do_together(mesh: Any | None, action: Callable[[], T]) -> list[T]:
+    """Call `action` in each process of a mesh and wait for all; returns their results.
 
-
-def do_together(mesh: Any, action: Callable[[], T]) -> list[T]:
-    """Do something in each process of a mesh, and wait for all; returns what each has found.
-
-    Where it fails in one process, all raise: none waits for another that has given up.
+    If it fails in one process, all of them raise: none waits for a process that has given up.
     """
+    if mesh is None:
+        return [action()]
     own: Exception | None = None
-    found: Any = None
+    answers: list[Any] = []
     try:
-        found = action()
+        answers = [(action(), None)]
     except Exception as error:  # raised below, once the others know
-        own = error
-    said = gather_over(mesh, (found, None if own is None else f"{own}"))
+        own, answers = error, [(None, f"{error}")]
+    for dim in reversed(range(mesh.ndim)):  # row by row
+        parts: list[Any] = [None] * mesh.size(dim)
+        dist.all_gather_object(parts, answers, group=mesh.get_group(dim))
+        answers = [each for part in parts for each in part]
     if own is not None:
         raise own
-    for number, (_, failure) in enumerate(said):
+    for number, (_, failure) in enumerate(answers):
         if failure is not None:
             raise StoreError(f"process {number} of those that hold the model failed: {failure}")
-    return [each for each, _ in said]
+    return [each for each, _ in answers]
+
+
+def do_first(mesh: Any | None, action: Callable[[], T]) -> T:
+    """The result of `action` in the first process of a mesh; all of them must call this."""
+    return do_together(mesh, lambda: action() if is_first(mesh) else None)[0]  # pyright: ignore[reportReturnType]
+
+
+def gather_to_first(
+    mesh: Any | None, tensors: Mapping[str, Tensor], consume: Callable[[Named], T]
+) -> T:
+    """Gather tensors one at a time, by name; the first process gives each to `consume`.
+
+    All processes of the mesh call this, and get what `consume` returns. Tensors that are not
+    sharded are those of the first process.
+    """
+    whole = ((name, whole_tensor(tensors[name])) for name in sorted(tensors))
+
+    def take_part() -> Any:
+        try:
+            return consume(whole) if is_first(mesh) else None
+        finally:
+            if mesh is not None:  # after an error too: the others wait in the next gather
+                deque(whole, maxlen=0)
+
+    return do_together(mesh, take_part)[0]
 
 
 def check_not_flattened(params: Iterable[Tensor]) -> None:
-    """Raise a `ValueError` for parameters of FSDP1, whose positions in the model are unknown.
-
-    Each process holds a part of one flat tensor there, and all parts would get the same noise.
-    """
+    """Raise a `ValueError` for parameters of FSDP1, whose positions in the model are unknown."""
     if any(getattr(param, "_fsdp_flattened", False) for param in params):
         raise ValueError(
             "params are flattened by FullyShardedDataParallel (FSDP1), whose shards would share "

@@ -6,7 +6,7 @@ mean would divide every gradient by the number of chains, and sample the wrong d
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,8 +15,6 @@ from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
 from csgmcmc.arguments import check_count, check_flag, check_items, check_kind, shown
-
-MOST_CHAINS = 2**20  # of a stack
 
 
 class StackedParameter(nn.Parameter):
@@ -37,18 +35,23 @@ class Stack(nn.Module):
 
     def __init__(self, models: Sequence[nn.Module], *, separate_batches: bool = False) -> None:
         super().__init__()
-        models = _checked(models)
+        models = check_items("models", models, "a list of models")
+        check_count("number of models", len(models), at_least=1)
+        shapes = []
+        for model in models:
+            check_kind("each of models", model, nn.Module, "a torch.nn.Module")
+            params = model.named_parameters(remove_duplicate=False)
+            named = [*params, *model.named_buffers(remove_duplicate=False)]
+            shapes.append({name: tuple(value.shape) for name, value in named})
+        if any(other != shapes[0] for other in shapes):
+            raise ValueError(
+                "models must be of one architecture: their parameters or buffers differ"
+            )
         self.chains = len(models)
         self.separate_batches = check_flag("separate_batches", separate_batches)
         self.inner = copy.deepcopy(models[0])
         with torch.no_grad():
             _stack_into(self.inner, models)
-        self.register_load_state_dict_post_hook(_keep_class)
-
-    def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        result = super()._apply(*args, **kwargs)
-        _keep_class(self)
-        return result
 
     def forward(self, *inputs: Any) -> Any:
         """Outputs of all chains, with a leading chain dimension; every chain gets all `inputs`."""
@@ -114,7 +117,7 @@ def stack(
     if isinstance(model, Sequence) and not isinstance(model, nn.Module):
         models = list(model)
     else:
-        count = range(check_count("chains", chains, at_least=1, below=MOST_CHAINS))
+        count = range(check_count("chains", chains, at_least=1, below=2**20))
         if not callable(model):
             raise ValueError(
                 "model must be a function that makes one, a list of models, or one model, got "
@@ -132,51 +135,17 @@ def gradient_norms(model: nn.Module, gradients: Sequence[Tensor]) -> Tensor:
     return torch.stack(squares).sum(0).sqrt()
 
 
-def _checked(models: Any) -> list[nn.Module]:
-    """Models of one architecture, or a `ValueError`."""
-    found = check_items("models", models, "a list of models")
-    check_count("number of models", len(found), at_least=1)
-    for model in found:
-        check_kind("each of models", model, nn.Module, "a torch.nn.Module")
-    first, *others = [
-        {name: tuple(value.shape) for name, value in _tensors(model)} for model in found
-    ]
-    if any(shapes != first for shapes in others):
-        raise ValueError("models must be of one architecture: their parameters or buffers differ")
-    return found
-
-
-def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
-
-
-def _keep_class(stack: "Stack", *_: Any) -> None:
-    """Make parameters that torch has replaced, as `to("meta")` does, those of many chains again."""
-    made: dict[int, StackedParameter] = {}
-    for module in stack.inner.modules():
-        for name, value in module._parameters.items():
-            if value is None or isinstance(value, StackedParameter):
-                continue
-            if id(value) not in made:
-                made[id(value)] = StackedParameter(value.data, requires_grad=value.requires_grad)
-            module._parameters[name] = made[id(value)]
-
-
 def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:
     """Replace each tensor of `target` by those of all `models`, stacked. Ties are kept."""
     for kind in ("_parameters", "_buffers"):
-        made: dict[int, Any] = {}
-        originals = []  # kept alive, so that no id is reused
+        made: dict[Tensor, Tensor] = {}  # by the tensor that each replaces
         for path, module in target.named_modules():
             for name, value in getattr(module, kind).items():
                 if value is None:
                     continue
-                if id(value) not in made:
+                if value not in made:
                     own = [getattr(model.get_submodule(path), name).detach() for model in models]
-                    stacked = torch.stack(own)
+                    made[value] = torch.stack(own)
                     if kind == "_parameters":
-                        stacked = StackedParameter(stacked, requires_grad=value.requires_grad)
-                    made[id(value)] = stacked
-                    originals.append(value)
-                getattr(module, kind)[name] = made[id(value)]
+                        made[value] = StackedParameter(made[value], value.requires_grad)
+                getattr(module, kind)[name] = made[value]

@@ -9,6 +9,7 @@ short burn-in, then draws.
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +17,23 @@ from torch import nn
 
 from csgmcmc.arguments import check_count, check_items, check_kind, check_number, shown
 from csgmcmc.batches import Loss
-from csgmcmc.chain import Chain
-from csgmcmc.checks.num_data import default_num_data
 from csgmcmc.draws import DrawStore, keep_trainable
 from csgmcmc.draws.tensors import checksum
 from csgmcmc.errors import SettingsMismatchError
-from csgmcmc.loaders import batches_of
+from csgmcmc.loaders import describe_loader
+from csgmcmc.loop import Chain
+from csgmcmc.loop.num_data import default_num_data
+from csgmcmc.loop.parts import all_tensors
+from csgmcmc.lr_range import TEST_TEMPERATURE, suggest_lr
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
-from csgmcmc.range_test import range_test
-from csgmcmc.recipe import Recipe
-from csgmcmc.samplers import Sampler
+from csgmcmc.samplers import SGHMC
 from csgmcmc.schedules import Constant
 from csgmcmc.stacked import Stack
-from csgmcmc.stepper import LoopWords
-from csgmcmc.stepper.inputs import all_tensors
 
 LAST_LAYER = "last layer"
-BURN_IN = 0.2  # of the steps: a chain that starts at a mode only has to spread out
-TEST_TEMPERATURE = 1e-3  # of the range test: so low that heat does not raise the loss
-# What the range test needs of the options of the chain.
-OF_CHAIN = ("device", "accumulate", "clip", "autocast", "generators")
-WORDS = LoopWords(
-    resume="the same call",
-    exact_resume=None,
-    clip="clip=",
-    mixed_precision="autocast=torch.bfloat16",
-    steps="epochs",
-    cycles="epochs",
-    exploration=None,
-    burn_in=None,
-)
+# Options of the chain that the range test takes, too.
+RANGE_TEST_OPTIONS = ("device", "accumulate", "clip", "autocast", "generators")
 
 
 def posterior_from_trained(
@@ -101,41 +88,36 @@ def posterior_from_trained(
     if num_data is None:
         num_data = default_num_data(data, chain_options.get("generators", ()))
     sampled = _prepared(model, only)
-    steps = max(1, round(epochs * batches_of(data) / accumulate))
-    burn_in = int(BURN_IN * steps)
+    batches = describe_loader(data)["batches"]
+    if batches is None:
+        raise ValueError("data has no length, so that steps cannot be counted in epochs")
+    steps = max(1, round(epochs * batches / accumulate))
+    burn_in = int(0.2 * steps)  # a chain that starts at a mode only has to spread out
     if draws > steps - burn_in:
         raise ValueError(
             f"draws={draws} is more than the {steps - burn_in} steps after the burn-in of "
             f"epochs={epochs:g}: give more epochs or fewer draws"
         )
-    settings: dict[str, Any] = {"weight_decay": weight_decay, "seed": seed}
-    recipe = Recipe(lr=lr, temperature=temperature, sampler_options={"momentum": 0.9}, **settings)
-
-    def make_cold_sampler(params: list[nn.Parameter], lr: float) -> Sampler:
-        # Without the prior: where it is narrower than that of the training, it raises the loss too.
-        cold = recipe.replace(lr=lr, temperature=TEST_TEMPERATURE, weight_decay=0.0)
-        return cold.make_sampler(params, num_data=num_data)
-
+    make_sampler = partial(SGHMC, num_data=num_data, momentum=0.9, seed=seed)
     with seeded(seed):  # so that a resumed run finds the same lr
         if lr is None:
-            options = {name: chain_options[name] for name in OF_CHAIN if name in chain_options}
-            found = range_test(sampled, loss, data, make_cold_sampler, trained=True, **options)
-            recipe = recipe.replace(lr=found.lr)
+            names = chain_options.keys() & RANGE_TEST_OPTIONS
+            options = {name: chain_options[name] for name in names}
+            # Without the prior, which raises the loss too if it is narrower than in training.
+            cold = partial(make_sampler, temperature=TEST_TEMPERATURE)
+            lr = suggest_lr(sampled, loss, data, sampler=cold, trained=True, **options).lr
         params = [param for param in sampled.parameters() if param.requires_grad]
-        sampler = recipe.make_sampler(params, num_data=num_data)
+        sampler = make_sampler(params, lr, temperature=temperature, weight_decay=weight_decay)
         schedule = Constant(steps, burn_in=burn_in, draws=draws)
         store = None if folder is None else DrawStore(folder, only=keep_trainable(sampled))
         chain = Chain(sampled, loss, data, sampler, schedule, store, **chain_options)
-        chain.stepper.words = WORDS
         chain.stepper.settings["trained weights, checksum"] = checksum(all_tensors(sampled))
         try:
             kept = chain.run(resume=store is not None)
         except SettingsMismatchError as error:
             words = f"{error}: use another folder, or delete {folder}"
             raise SettingsMismatchError(words) from error
-    posterior = Posterior(sampled, kept, **(posterior_options or {}))
-    posterior.made_by = (chain.stepper, loss, data)
-    return posterior
+    return Posterior(sampled, kept, **(posterior_options or {}), run=chain)
 
 
 def _prepared(model: nn.Module, only: str | Sequence[str] | None) -> nn.Module:
@@ -162,12 +144,10 @@ def _prepared(model: nn.Module, only: str | Sequence[str] | None) -> nn.Module:
 
 def _parameters_named(model: nn.Module, wanted: str) -> list[str]:
     """Names of the parameters that `wanted`, a parameter, a module or "last layer", stands for."""
-    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    names = dict(model.named_parameters(remove_duplicate=False))
     if wanted == LAST_LAYER:
         # A norm has vectors only; it may come after the layer that gives the outputs.
-        matrices = [
-            name for name, param in model.named_parameters(remove_duplicate=False) if param.ndim > 1
-        ]
+        matrices = [name for name, param in names.items() if param.ndim > 1]
         if not matrices:
             raise ValueError(f'only="{LAST_LAYER}", but the model has no layer with a matrix')
         layer = matrices[-1].rpartition(".")[0]

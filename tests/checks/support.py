@@ -1,4 +1,4 @@
-"""What the tests of checks share: a stepper as small as a check can have."""
+"""Helpers for the tests of checks: runs that have taken no step."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,32 +7,35 @@ from typing import Any
 import torch
 from torch import nn
 
-from csgmcmc import Chain, Draw, Schedule
-from csgmcmc.checks import ParameterReport, parameter_reports
-from csgmcmc.stepper import LoopWords
+from csgmcmc import Chain, Draw, Posterior, Schedule, Stepper
+from csgmcmc.checks import ParameterReport
+from csgmcmc.checks.parameter_temperatures import parameter_reports
+from csgmcmc.posterior import Gaussian
 
 
 @dataclass
 class Run:
     """A stepper, with the loss and the data of its run."""
 
-    model: nn.Module
+    stepper: Stepper
     loss: Callable[..., Any]
     data: Any
-    sampler: torch.optim.Optimizer
-    schedule: Schedule
-    batches_per_step: float = 1.0
-    chain_id: int = 0
-    words: LoopWords | None = None
+
+
+def make_run(
+    model: nn.Module,
+    loss: Callable[..., Any],
+    data: Any,
+    sampler: torch.optim.Optimizer,
+    schedule: Schedule,
+) -> Run:
+    return Run(Stepper(model, sampler, schedule), loss, data)
 
 
 def reports(
-    model: nn.Module, draws: Sequence[Draw], run: Run | Chain, **options: Any
+    model: nn.Module, draws: Sequence[Draw], run: Run | Chain
 ) -> dict[str, ParameterReport]:
-    return parameter_reports(model, draws, **of_run(run), **options)
-
-
-def of_run(run: Run | Chain) -> dict[str, Any]:
-    """The arguments of a check that are of the run."""
-    stepper = run.stepper if isinstance(run, Chain) else run
-    return {"stepper": stepper, "loss": run.loss, "data": run.data}
+    posterior = Posterior(model, draws, likelihood=Gaussian(1.0), progress=False)
+    assert run.loss is not None
+    assert run.data is not None
+    return parameter_reports(posterior, run.stepper, run.loss, run.data)

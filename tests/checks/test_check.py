@@ -10,16 +10,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, Posterior
-from csgmcmc.checks import Evaluation, check_draws
-from csgmcmc.checks.noise import describe_noise
+from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, Posterior, Stepper
+from csgmcmc.checks import check
+from csgmcmc.checks.evaluation import Evaluation, evaluate
+from csgmcmc.checks.predictions import check_predictions
 from csgmcmc.checks.verdict import percents, told_apart
 from csgmcmc.errors import SamplingWarning
-from csgmcmc.posterior import Gaussian
-from csgmcmc.posterior.evaluation import evaluate
-from csgmcmc.posterior.likelihoods import Categorical
-from csgmcmc.stepper import LoopWords
-from tests.checks.support import Run, of_run
+from csgmcmc.loop.noise_ratio import describe_noise
+from csgmcmc.posterior import Categorical, Gaussian
 from tests.posterior.support import Scale, Table
 
 POINTS, CLASSES = 2000, 4
@@ -27,8 +25,8 @@ POINTS, CLASSES = 2000, 4
 
 @pytest.fixture
 def quick(monkeypatch):
-    """What chance allows, from fewer repetitions: where the answer is far from it."""
-    monkeypatch.setattr("csgmcmc.checks.check.REPEATS", 20)
+    """Fewer simulations, for tests whose answer is clear."""
+    monkeypatch.setattr("csgmcmc.checks.predictions.REPEATS", 20)
 
 
 def posterior_of(tables, cycles, chains=None, **options):
@@ -70,7 +68,7 @@ def test_calibrated_forecasts_pass_and_sharpened_or_flattened_ones_fail():
     assert "calibrated  no: calibration error" in str(modest)
 
 
-def test_calibrated_forecasts_seldom_fail():
+def test_calibrated_forecasts_rarely_fail():
     """At a level of 0.99, of 40 honest posteriors 5 or more fail with probability 0.0001."""
     failed = 0
     for seed in range(40):
@@ -116,7 +114,7 @@ def test_an_average_is_compared_with_its_best_draw():
     assert alone.better.holds is None
 
 
-def test_the_best_draw_is_picked_on_other_points_than_it_is_compared_on(quick):
+def test_best_draw_is_picked_and_compared_on_different_points(quick):
     """Of 60 draws that differ by chance alone, the best of all points has been lucky there."""
     logits, labels = truth()
     found = posterior_of(noisy(logits[:40], 60, 0.3), [0] * 60).check(loader_of(labels[:40]))
@@ -132,7 +130,7 @@ def test_the_best_draw_is_picked_on_other_points_than_it_is_compared_on(quick):
     )
 
 
-def test_a_bad_first_cycle_is_named_with_what_helps(quick):
+def test_advice_on_a_bad_cycle(quick):
     logits, labels = truth()
     tables = [*noisy(torch.zeros_like(logits), 3, 3.0), *noisy(logits, 6, 0.01)]
     posterior = posterior_of(tables, [0] * 3 + [1] * 3 + [2] * 3)
@@ -152,7 +150,7 @@ def test_a_bad_first_cycle_is_named_with_what_helps(quick):
     assert "burn_in" not in advice
 
 
-def test_numbers_that_differ_are_written_so():
+def test_formatted_numbers_show_differences():
     assert told_apart(0.0212, 0.0208) == ["0.0212", "0.0208"]
     assert told_apart(0.5, 0.5 + 1e-9) == ["0.500", "0.500"]
     assert told_apart(-0.0002, 0.0041) == ["0.000", "0.004"]
@@ -163,11 +161,10 @@ def test_numbers_that_differ_are_written_so():
     assert describe_noise(math.inf) == "the minibatches add no noise"
 
 
-def test_advice_has_the_words_of_the_loop(quick):
-    words = LoopWords(steps="--epochs", exploration="--exploration", lr="--lr")
-    found, _ = judged(heats=(0.2, 0.2), words=words)
+def test_advice_on_cold_draws_names_the_arguments(quick):
+    found, _ = judged(heats=(0.2, 0.2))
     (advice,) = [one for one in found.advice if "spread out" in one]
-    assert advice.endswith("sample longer (more --epochs, less --exploration), or raise --lr")
+    assert advice.endswith("sample longer (more steps, less exploration), or raise lr")
 
 
 def test_binary_labels():
@@ -188,7 +185,7 @@ def test_binary_labels():
     assert "per target" in checked.better.words
 
 
-def test_regression_by_the_coverage_of_its_intervals():
+def test_coverage_of_regression_intervals():
     generator = torch.Generator().manual_seed(0)
     means = torch.randn(POINTS, 1, generator=generator)
     targets = means + 0.5 * torch.randn(POINTS, 1, generator=generator)
@@ -219,7 +216,7 @@ def checked(tiny, sampler_type, schedule, **options):
     sampler = sampler_type(model.parameters(), num_data=300, seed=0, **options)
     chain = Chain(model, cross_entropy, loader, sampler, schedule, progress=False)
     posterior = Posterior(model, chain.run())
-    return posterior.check(DataLoader(data, batch_size=100), **of_run(chain))
+    return posterior.check(DataLoader(data, batch_size=100), run=chain)
 
 
 def test_a_sampler_passes_and_a_snapshot_ensemble_fails(tiny, quick):
@@ -240,11 +237,11 @@ def test_a_sampler_passes_and_a_snapshot_ensemble_fails(tiny, quick):
     assert "no noise was injected" in optimised.sampling.words
 
 
-def test_without_the_run_it_is_not_known_whether_it_sampled():
+def test_sampling_is_unknown_without_a_run():
     logits, labels = truth()
     found = posterior_of([logits, logits], [0, 1]).check(loader_of(labels))
     assert found.sampling.holds is None
-    assert "stepper=, loss= and data=" in found.sampling.words
+    assert "run=" in found.sampling.words
     assert repr(found) == "Check(sampling=None, mixing=None, calibrated=True, better=False)"
     assert str(found).splitlines()[0].startswith("sampling    unknown: needs the run that made")
     assert np.isfinite([found.numbers["nll"], found.numbers["brier"]]).all()
@@ -252,7 +249,7 @@ def test_without_the_run_it_is_not_known_whether_it_sampled():
 
 def test_a_loader_without_targets_is_rejected():
     logits, _ = truth()
-    with pytest.raises(ValueError, match="pairs of inputs and targets"):
+    with pytest.raises(ValueError, match="loader"):
         posterior_of([logits], [0]).check(DataLoader(TensorDataset(torch.arange(9))))
 
 
@@ -271,7 +268,7 @@ def few_points(shift, groups, draws, seed):
 SHAPES = [(2, 6), (4, 6), (4, 10)]
 
 
-def test_independent_draws_are_seldom_called_unmixed():
+def test_independent_draws_rarely_fail_mixing():
     """At a level of 0.99, of 24 posteriors 4 or more fail with probability 0.0001."""
     labels, failed = torch.zeros(3, dtype=torch.long), []
     for groups, draws in SHAPES:
@@ -284,14 +281,14 @@ def test_independent_draws_are_seldom_called_unmixed():
 
 
 @pytest.mark.parametrize(("groups", "draws"), [(2, 6), (4, 6), (4, 10)])
-def test_cycles_that_are_apart_do_not_mix(groups, draws):
+def test_separated_cycles_do_not_mix(groups, draws):
     labels = torch.zeros(3, dtype=torch.long)
     found = posterior_of(*few_points(6.0, groups, draws, seed=0)).check(loader_of(labels))
     assert found.mixing.holds is False
     assert "the cycles predict differently" in "".join(found.advice)
 
 
-def test_chains_are_compared_where_there_are_several_and_halves_of_one_cycle(quick):
+def test_mixing_compares_chains_or_halves_of_one_cycle(quick):
     labels = torch.zeros(3, dtype=torch.long)
     tables, groups = few_points(6.0, 2, 10, seed=0)
     cycles = [0] * 5 + [1] * 5
@@ -310,7 +307,7 @@ def test_chains_are_compared_where_there_are_several_and_halves_of_one_cycle(qui
     assert mixed.numbers["r_hat"] < mixed.numbers["r_hat_by_chance"]
 
 
-def test_draws_that_are_all_the_same_mix(quick):
+def test_identical_draws_mix(quick):
     logits, labels = truth()
     same = posterior_of([logits[:20]] * 12, [0] * 6 + [1] * 6).check(loader_of(labels[:20]))
     assert same.mixing.holds
@@ -320,7 +317,7 @@ def test_draws_that_are_all_the_same_mix(quick):
 # Scores and calibration
 
 
-def test_weights_count_in_the_scores():
+def test_scores_use_the_weights():
     tables = [torch.tensor([[0.0, math.log(3.0)]]), torch.tensor([[math.log(4.0), 0.0]])]
     labels = torch.tensor([0])  # of probability 1/4 and 4/5
     for weights, mixed in (("uniform", 0.525), ([3.0, 1.0], 0.3875), ([0.0, 2.0], 0.8)):
@@ -341,7 +338,7 @@ def test_a_nearly_impossible_class_has_a_finite_score():
     assert found.numbers["nll_best_draw"] == pytest.approx(120.0)
 
 
-def test_constant_forecasts_may_be_underconfident_or_overconfident():
+def test_underconfident_and_overconfident_constant_forecasts():
     sure = torch.log(torch.tensor([[0.9, 0.1]])).expand(400, 2)
     right = posterior_of([sure, sure], [0, 1])
     found = right.check(loader_of(torch.zeros(400, dtype=torch.long)))
@@ -357,7 +354,7 @@ def test_constant_forecasts_may_be_underconfident_or_overconfident():
 
 
 @pytest.mark.parametrize("ignored", [-100, 3])
-def test_ignored_labels_do_not_count(ignored):
+def test_ignored_labels_are_left_out(ignored):
     logits, labels = truth()
     some = labels.clone()
     some[1::2] = ignored
@@ -373,7 +370,7 @@ def test_ignored_labels_do_not_count(ignored):
     assert found.calibrated.holds is alone.calibrated.holds
 
 
-def test_an_honest_mixture_of_two_far_apart_members_is_calibrated():
+def test_bimodal_mixture_is_calibrated():
     """Its intervals are those of the mixture, not of a Gaussian as wide as both together."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.tensor([-5.0, 5.0])
@@ -395,7 +392,7 @@ def test_an_honest_mixture_of_two_far_apart_members_is_calibrated():
     assert found.calibrated.holds is False
 
 
-def test_outputs_of_one_point_are_not_points_of_their_own():
+def test_coverage_counts_points_not_outputs():
     """40 points of 50 outputs that are off together: as likely by chance as 40 numbers are."""
     targets = torch.linspace(0.02, 0.98, 40).logit().mul(0.4)[:, None]
     targets[:5] = 9.0  # one in eight is outside: too many of 2000, but not of 40
@@ -407,7 +404,7 @@ def test_outputs_of_one_point_are_not_points_of_their_own():
 
 
 @pytest.mark.parametrize("kind", ["regression", "classes"])
-def test_a_loader_may_be_an_iterator(kind):
+def test_loader_that_is_an_iterator(kind):
     logits, labels = truth()
     options = {}
     if kind == "regression":
@@ -418,7 +415,7 @@ def test_a_loader_may_be_an_iterator(kind):
     assert once.numbers == again.numbers
 
 
-def test_copies_of_one_draw_are_no_better_than_it(quick):
+def test_copies_of_one_draw_are_not_better(quick):
     logits, labels = truth()
     found = [
         posterior_of([logits[:20]] * copies, [0] * copies).check(loader_of(labels[:20]))
@@ -455,7 +452,6 @@ def judged(
     count=7,
     lrs=None,
     data=None,
-    words=None,
     **options,
 ):
     """A check of exact draws of a posterior at temperatures of its layers."""
@@ -477,12 +473,12 @@ def judged(
         group["lr"] = lr
     sampler = sampler_type(groups, **options)
     schedule = Constant(20) if schedule is None else schedule
-    run = Run(model, half_square, data, sampler, schedule, words=words)
+    stepper = Stepper(model, sampler, schedule)
     posterior = Posterior(model, draws, likelihood=Gaussian(1.0))
-    return posterior.check(DataLoader(pairs, 50), **of_run(run)), targets
+    return posterior.check(DataLoader(pairs, 50), run=stepper, loss=half_square, data=data), targets
 
 
-def test_a_temperature_alone_may_be_wrong():
+def test_wrong_temperature_with_right_noise():
     right, _ = judged()
     assert right.sampling.holds
     assert right.numbers["share_too_hot"] == right.numbers["share_too_cold"] == 0
@@ -506,7 +502,7 @@ def test_a_temperature_alone_may_be_wrong():
         assert found.sampling.holds
 
 
-def test_layers_weigh_by_their_size():
+def test_layers_count_by_size():
     most, _ = judged(heats=(4.0, 1.0))
     assert most.numbers["share_too_hot"] == 0.75
     assert most.sampling.holds is False
@@ -523,7 +519,7 @@ def test_layers_weigh_by_their_size():
     assert "layers.0, layers.1, layers.2, layers.3 and 2 more; fine:" in many.sampling.words
 
 
-def test_the_noise_ratio_is_that_of_all_weights():
+def test_noise_ratio_over_all_weights():
     found, targets = judged(lrs=[0.01, 0.05], temperature=1.0)
     means = torch.stack([batch.mean(0) for batch in targets.double().split(25)])
     variances = [part.mean().item() for part in means.var(0).split((300, 100))]
@@ -534,7 +530,7 @@ def test_the_noise_ratio_is_that_of_all_weights():
     assert found.sampling.words.startswith(f"{words} (at least 0.1); temperature right")
 
 
-def test_the_advice_on_minibatch_noise_depends_on_the_temperature_it_causes():
+def test_advice_on_minibatch_noise_depends_on_temperature():
     # Batches of one: their gradient's variance is 1 and the chain's heat T + lr * N / 2.
     hot, _ = judged(batch_size=1, lr=1.0)
     assert hot.sampling.holds is False
@@ -551,7 +547,7 @@ def test_the_advice_on_minibatch_noise_depends_on_the_temperature_it_causes():
     assert not any("the draws are hotter" in one for one in heated.advice)
 
 
-def test_a_temperature_may_be_low_by_its_schedule():
+def test_temperature_lowered_by_the_schedule():
     schedule = Constant(20, temperature_scale=1e-3)
     cold, _ = judged(batch_size=1, lr=0.01, schedule=schedule, heats=(1e-3, 1e-3))
     assert cold.numbers["noise_ratio"] == pytest.approx(0.004, rel=0.1)
@@ -594,26 +590,46 @@ def test_optimised_weights_fail_and_exhausted_data_are_unknown():
     assert "noise_ratio" not in spent.numbers
 
 
-def test_a_run_without_its_data_is_known_to_optimise_but_not_to_sample():
+def test_run_without_data():
     logits, labels = truth()
     posterior = posterior_of([logits], [0])
     for temperature, holds, words in ((1.0, None, "loss= and data="), (0.0, False, "no noise")):
         model = Table(logits)
         sampler = SGLD(model.parameters(), 0.1, num_data=10, temperature=temperature)
-        run = Run(model, cross_entropy, None, sampler, Constant(9))
+        stepper = Stepper(model, sampler, Constant(9))
         for loss in (None, cross_entropy):
-            found = posterior.check(loader_of(labels), stepper=run, loss=loss)
+            found = posterior.check(loader_of(labels), run=stepper, loss=loss)
             assert found.sampling.holds is holds
             assert words in found.sampling.words
 
 
-def test_what_is_no_stepper_is_rejected():
+def test_invalid_runs_are_rejected():
     logits, labels = truth()
     posterior = posterior_of([logits], [0])
-    with pytest.raises(ValueError, match=r"stepper must be a Stepper, .* got 'cifar'"):
-        posterior.check(loader_of(labels), stepper="cifar")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="give its stepper too"):
+    with pytest.raises(ValueError, match="run must be a Chain or a Stepper, got 'cifar'"):
+        posterior.check(loader_of(labels), run="cifar")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="run="):
         posterior.check(loader_of(labels), loss=cross_entropy, data=loader_of(labels))
+    with pytest.raises(ValueError, match="loss"):
+        posterior.check(loader_of(labels), loss="nll")  # pyright: ignore[reportArgumentType]
+
+
+def test_run_of_the_posterior_is_the_default(tiny, quick):
+    loader, data = tiny
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+    sampler = SGLD(model.parameters(), lr=0.05, num_data=300, seed=0)
+    schedule = Cyclical(60, cycles=2, exploration=0.2, draws_per_cycle=3)
+    chain = Chain(model, cross_entropy, loader, sampler, schedule, progress=False)
+    held_out = DataLoader(data, batch_size=100)
+    posterior = Posterior(model, chain.run(), run=chain)
+    found = check(posterior, held_out)
+    assert "noise_ratio" in found.numbers
+    assert check(Posterior(model, chain.draws), held_out, run=chain).numbers == found.numbers
+    parts: Any = {"run": chain.stepper, "loss": cross_entropy, "data": loader}
+    assert posterior.check(held_out, **parts).numbers == found.numbers
+    assert posterior.with_draws(posterior.draws[:3]).run is chain
+    assert posterior.weigh("stacking", held_out).run is chain
 
 
 # One pass
@@ -621,7 +637,7 @@ def test_what_is_no_stepper_is_rejected():
 
 @pytest.mark.parametrize("vectorize", [True, False])
 @pytest.mark.parametrize("kind", ["classes", "regression"])
-def test_every_draw_sees_every_batch_once(kind, vectorize):
+def test_every_draw_is_evaluated_once_per_batch(kind, vectorize):
     seen = []
     draws = MemoryDraws()
     for step in range(3):
@@ -641,46 +657,43 @@ def test_every_draw_sees_every_batch_once(kind, vectorize):
     assert sorted(seen) == sorted([3, 3, 1] * (1 if vectorize else 3))
 
 
-def test_the_numbers_are_those_of_predictions_and_scores():
+def test_evaluation_equals_predictions_and_scores():
     logits, labels = truth()
     posterior = posterior_of(noisy(logits, 6, 0.3), [0] * 3 + [1] * 3, weights=[1, 2, 0, 1, 1, 1])
     found = evaluate(posterior, loader_of(labels))
     predictive: Any = posterior.predict_loader(loader_of(labels), members=True)
     np.testing.assert_array_equal(found.probs, predictive.probs_numpy())
-    np.testing.assert_array_equal(found.member_probs, predictive.member_probs_numpy())
-    np.testing.assert_array_equal(found.labels, labels)
+    np.testing.assert_array_equal(found.members, predictive.member_probs_numpy())
+    np.testing.assert_array_equal(found.targets, labels)
     np.testing.assert_array_equal(found.log_scores, posterior.log_scores(loader_of(labels)))
     np.testing.assert_array_equal(found.weights, posterior.weights)
     assert found.cycles.tolist() == [0, 0, 0, 1, 1, 1]
     assert found.chain_ids.tolist() == [0] * 6
-    assert found.means is None
+    assert found.ranks is None
 
 
-def test_an_evaluation_may_be_made_by_hand(quick):
-    """Plain arrays: of three draws that are right about half of the points each."""
+def test_draws_that_are_right_about_half_of_the_points(quick):
     labels = np.arange(200) % 2
     probs = np.full((200, 2), 0.5)
-    found = check_draws(
-        Evaluation(
-            weights=np.full(3, 1 / 3),
-            chain_ids=np.zeros(3, dtype=np.int64),
-            cycles=np.arange(3),
-            log_scores=np.full((3, 200), math.log(0.5)),
-            probs=probs,
-            member_probs=np.stack([probs] * 3),
-            labels=labels,
-        )
+    evaluation = Evaluation(
+        weights=np.full(3, 1 / 3),
+        chain_ids=np.zeros(3, dtype=np.int64),
+        cycles=np.arange(3),
+        log_scores=np.full((3, 200), math.log(0.5)),
+        members=np.stack([probs] * 3),
+        targets=labels,
+        probs=probs,
     )
-    assert found.numbers["nll"] == pytest.approx(math.log(2))
-    assert found.calibrated.holds
-    assert found.better.holds is False
-    nothing = Evaluation(np.ones(1), np.zeros(1, int), np.zeros(1, int), np.zeros((1, 3)))
-    with pytest.raises(ValueError, match="probs, member_probs and labels, or means and ranks"):
-        check_draws(nothing)
+    numbers: dict[str, float] = {}
+    mixing, calibrated, better = check_predictions(evaluation, numbers, [])
+    assert numbers["nll"] == pytest.approx(math.log(2))
+    assert mixing.holds is None
+    assert calibrated.holds
+    assert better.holds is False
 
 
 @pytest.mark.parametrize("show", [True, False])
-def test_it_prints_only_if_asked(show, capsys):
+def test_show_prints_the_verdicts(show, capsys):
     logits, labels = truth()
     found = posterior_of([logits], [0]).check(loader_of(labels), show=show)
     assert capsys.readouterr().out == (f"{found}\n" if show else "")

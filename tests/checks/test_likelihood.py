@@ -13,9 +13,9 @@ from torch.nn.functional import (
 )
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from csgmcmc import SGLD, Chain, Constant, MemoryDraws, Posterior
+from csgmcmc import SGLD, Chain, Constant, Keep, MemoryDraws, Posterior
 from csgmcmc.checks.likelihood import likelihood_ratio
-from csgmcmc.posterior import Categorical, Gaussian
+from csgmcmc.posterior import Gaussian
 
 ROWS = 120
 GENERATOR = torch.Generator().manual_seed(0)
@@ -31,22 +31,22 @@ def sampled(targets, loss, num_data, *, outputs=5, steps=600, **loader_options):
     data = TensorDataset(INPUTS, targets)
     loader = DataLoader(data, **{"batch_size": 60, "shuffle": True, **loader_options})
     sampler = SGLD(model.parameters(), lr=0.05, num_data=num_data, weight_decay=0.01, seed=0)
-    schedule = Constant(steps, burn_in=steps // 3, every=max(1, steps // 15))
+    schedule = Constant(steps, burn_in=steps // 3, keep=Keep(every=max(1, steps // 15)))
     chain = Chain(model, loss, loader, sampler, schedule, progress=False, watch=False)
     chain.run()
-    return model, chain, loader
+    return model, chain
 
 
 def checked(targets, loss, num_data, likelihood: Any, **options):
-    model, chain, loader = sampled(targets, loss, num_data, **options)
+    model, chain = sampled(targets, loss, num_data, **options)
     posterior = Posterior(model, chain.draws, likelihood=likelihood, progress=False)
     held_out = DataLoader(TensorDataset(INPUTS, targets), batch_size=60)
-    return posterior.check(held_out, stepper=chain.stepper, loss=loss, data=loader)
+    return posterior.check(held_out, run=chain)
 
 
-def test_rows_in_place_of_labels_are_found_out(monkeypatch):
+def test_num_data_of_rows_where_labels_are_averaged(monkeypatch):
     """The wrong N of a mean over labels, with which all other answers are the right ones."""
-    monkeypatch.setattr("csgmcmc.checks.check.REPEATS", 20)
+    monkeypatch.setattr("csgmcmc.checks.predictions.REPEATS", 20)
     found = checked(LABELS, binary_cross_entropy_with_logits, ROWS, "bernoulli")
     assert found.sampling.holds is False
     assert found.numbers["num_data_expected"] == pytest.approx(5 * ROWS, rel=1e-3)
@@ -87,7 +87,7 @@ RATIOS = [
 
 
 @pytest.mark.parametrize(("targets", "loss", "likelihood", "outputs", "expected"), RATIOS)
-def test_the_right_n_is_that_of_the_contract(targets, loss, likelihood, outputs, expected):
+def test_expected_num_data(targets, loss, likelihood, outputs, expected):
     found = checked(targets, loss, expected, likelihood, outputs=outputs, steps=15)
     assert found.numbers["num_data_expected"] == pytest.approx(expected, rel=1e-3)
     assert found.numbers["loss_nll_cosine"] == pytest.approx(1, abs=1e-5)
@@ -102,7 +102,7 @@ def test_the_right_n_is_that_of_the_contract(targets, loss, likelihood, outputs,
         {"batch_size": 10, "sampler": DistributedSampler(TensorDataset(INPUTS), 3, 0)},
     ],
 )
-def test_all_data_count_however_they_are_read(options):
+def test_expected_num_data_with_loader_options(options):
     found = checked(
         *(CLASSES, cross_entropy, ROWS, "categorical"),
         **{"outputs": 3, "steps": 15, **options, "shuffle": "sampler" not in options},
@@ -110,7 +110,7 @@ def test_all_data_count_however_they_are_read(options):
     assert found.numbers["num_data_expected"] == pytest.approx(ROWS, rel=0.03)
 
 
-def test_another_loss_than_the_likelihood_is_not_judged():
+def test_loss_that_is_not_the_likelihood_is_not_judged():
     def smoothed(outputs, targets):
         return cross_entropy(outputs, targets, label_smoothing=0.3)
 
@@ -120,20 +120,20 @@ def test_another_loss_than_the_likelihood_is_not_judged():
 
 
 def test_batches_that_are_not_pairs_are_not_judged():
-    model, chain, _ = sampled(CLASSES, cross_entropy, ROWS, outputs=3, steps=15)
+    model, chain = sampled(CLASSES, cross_entropy, ROWS, outputs=3, steps=15)
     posterior = Posterior(model, chain.draws, progress=False)
 
     def loss(model, batch):
         return cross_entropy(model(batch["x"]), batch["y"])
 
     found = posterior.check(
-        [(INPUTS, CLASSES)], stepper=chain.stepper, loss=loss, data=[{"x": INPUTS, "y": CLASSES}]
+        [(INPUTS, CLASSES)], run=chain, loss=loss, data=[{"x": INPUTS, "y": CLASSES}]
     )
     assert "num_data_expected" not in found.numbers
 
 
 @pytest.mark.parametrize("ns", [(120, 600), (600, 120)])
-def test_groups_with_different_n_are_told_whichever_comes_first(ns):
+def test_groups_with_different_num_data(ns):
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     groups = [
@@ -142,17 +142,22 @@ def test_groups_with_different_n_are_told_whichever_comes_first(ns):
     loader = DataLoader(TensorDataset(INPUTS, CLASSES), batch_size=60)
     sampler = SGLD(groups, lr=0.05, num_data=ns[0], seed=0)
     chain = Chain(
-        model, cross_entropy, loader, sampler, Constant(15, every=1), progress=False, watch=False
+        model,
+        cross_entropy,
+        loader,
+        sampler,
+        Constant(15, keep=Keep(every=1)),
+        progress=False,
+        watch=False,
     )
     posterior = Posterior(model, chain.run(), progress=False)
-    run: dict[str, Any] = {"stepper": chain.stepper, "data": loader}
-    found = posterior.check(loader, loss=cross_entropy, **run)
+    found = posterior.check(loader, run=chain)
     assert found.sampling.holds is False
     assert "groups of the sampler have different num_data (120, 600)" in found.sampling.words
     assert "num_data=600, but N x loss is" in found.sampling.words
     assert "5 times too cold" in found.sampling.words
     assert found.numbers["num_data_ratio"] == pytest.approx(5, rel=1e-3)
-    other = posterior.check(loader, loss=mse_of_classes, **run)  # no likelihood to compare with
+    other = posterior.check(loader, run=chain, loss=mse_of_classes)  # no likelihood to compare with
     assert "different num_data (120, 600)" in other.sampling.words
 
 
@@ -160,7 +165,7 @@ def mse_of_classes(outputs, targets):
     return mse_loss(outputs[:, 0], targets.float())
 
 
-def test_measuring_leaves_no_trace():
+def test_likelihood_ratio_changes_no_state():
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
     draws = MemoryDraws()
     draws.append(model, step=0)
@@ -168,15 +173,11 @@ def test_measuring_leaves_no_trace():
     order = torch.Generator().manual_seed(1)
     data = DataLoader(TensorDataset(INPUTS, CLASSES), 40, shuffle=True, generator=order)
     states = torch.get_rng_state(), order.get_state()
-    likelihood = Categorical()
-
-    def nll(model, batch):
-        return -likelihood.log_prob(model(batch[0])[None], batch[1]).sum()
-
+    posterior = Posterior(model, draws)
     once = iter([(INPUTS, CLASSES)])
-    assert likelihood_ratio(model, draws[0], cross_entropy, nll, once) is None
+    assert likelihood_ratio(posterior, cross_entropy, once) is None
     assert len(list(once)) == 1
-    found = likelihood_ratio(model, draws[0], cross_entropy, nll, data)
+    found = likelihood_ratio(posterior, cross_entropy, data)
     assert found is not None
     assert found.num_data == pytest.approx(ROWS, rel=1e-5)
     assert torch.equal(torch.get_rng_state(), states[0])

@@ -21,15 +21,16 @@ from csgmcmc import (
     Chain,
     Constant,
     Cyclical,
+    Keep,
     MemoryDraws,
     Posterior,
     Tick,
     stack,
 )
 from csgmcmc.checks import kinetic_temperatures
-from csgmcmc.checks.run import sampling_temperature
 from csgmcmc.distributed import ProcessLayout
-from tests.checks.support import Run, reports
+from csgmcmc.loop.ticks import sampling_temperature
+from tests.checks.support import make_run, reports
 from tests.posterior.support import randomise
 from tests.support import SIGMAS
 
@@ -67,14 +68,14 @@ def run(sampler_type, batch_size=NUM_DATA // 2, steps=3000, **options):
     model = Means()
     defaults = {"lr": 0.05, "num_data": NUM_DATA, "seed": 0}
     sampler = sampler_type(model.parameters(), **{**defaults, **options})
-    schedule = Constant(steps, every=steps // 12, burn_in=steps // 12)
+    schedule = Constant(steps, keep=Keep(every=steps // 12), burn_in=steps // 12)
     loader = make_loader(batch_size)
     chain = Chain(model, half_square, loader, sampler, schedule, progress=False)
     return chain, chain.run()
 
 
 @pytest.mark.parametrize("sampler_type", [SGLD, SGHMC])
-def test_temperatures_of_a_chain_are_those_asked_for_plus_the_minibatch_noise(sampler_type):
+def test_temperatures_of_a_chain(sampler_type):
     chain, draws = run(sampler_type, temperature=2.0)
     found = reports(chain.model, list(draws), chain)
     assert found.keys() == {"first", "second"}
@@ -119,7 +120,7 @@ def test_kinetic_temperatures_while_it_runs():
         half_square,
         make_loader(NUM_DATA),
         sampler,
-        Constant(2000, every=400, burn_in=400),
+        Constant(2000, keep=Keep(every=400), burn_in=400),
         callbacks=look,
         progress=False,
     ).run()
@@ -144,7 +145,7 @@ def test_cold_draws_of_a_short_sampling_stage_are_too_cold():
 def test_stacks_and_other_samplers():
     def noise_of(model):
         sampler = SGLD(model.parameters(), 0.05, num_data=NUM_DATA, seed=0)
-        schedule = Constant(20, every=5)
+        schedule = Constant(20, keep=Keep(every=5))
         chain = Chain(model, half_square, make_loader(10), sampler, schedule, progress=False)
         found = reports(Means(), list(chain.run()), chain)
         assert found.keys() == {"first", "second"}
@@ -167,7 +168,7 @@ def test_a_plain_optimizer_is_rejected():
         half_square,
         make_loader(10),
         torch.optim.SGD(model.parameters(), 0.1),
-        Constant(4, every=2),
+        Constant(4, keep=Keep(every=2)),
         progress=False,
     )
     with pytest.raises(ValueError, match="SGD injects no noise"):
@@ -223,7 +224,7 @@ def run_of(data, sampler_type: type = SGLD, schedule=None, model=None, **options
     options = {"lr": 0.05, "num_data": NUM_DATA, "seed": 0, **options}
     sampler = sampler_type(model.parameters(), **options)
     schedule = Constant(100) if schedule is None else schedule
-    return Run(model, half_square, data, sampler, schedule)
+    return make_run(model, half_square, data, sampler, schedule)
 
 
 def matrix(draws, name="first") -> Tensor:
@@ -249,7 +250,7 @@ def test_exact_draws_of_a_posterior_far_from_0_have_its_temperature(cycles):
     order = torch.Generator().manual_seed(1)
     data = DataLoader(TensorDataset(torch.zeros(80, 1), targets), 2, shuffle=True, generator=order)
     run = run_of(data, num_data=80, temperature=2.0, lr=1e-4)
-    for report in reports(run.model, list(draws), run).values():
+    for report in reports(run.stepper.model, list(draws), run).values():
         found: Any = report.temperature
         assert found.low < 2.0 < found.high
         # A draw's own is 2 * chi-square of 200 weights and the origin's error; counted from 0 the
@@ -259,11 +260,11 @@ def test_exact_draws_of_a_posterior_far_from_0_have_its_temperature(cycles):
 
 
 @pytest.mark.parametrize("cycles", [[0, 0, 0], [0, 1, 1], [0, 1, 2], [5, 5, 5]])
-def test_weights_are_counted_from_the_mean_of_the_other_cycles_or_other_draws(cycles):
+def test_origin_is_the_mean_of_other_cycles_or_other_draws(cycles):
     targets = targets_around(5.0)
     draws = posterior_draws(targets, ticks_of(cycles))
     run = run_of(in_order(targets, 10))
-    found: Any = reports(run.model, list(draws), run)["first"].temperature
+    found: Any = reports(run.stepper.model, list(draws), run)["first"].temperature
     weights, centre = matrix(draws), targets.double().mean(0)[:SIZE]
     products = []
     for i in range(3):
@@ -277,7 +278,7 @@ def test_weights_are_counted_from_the_mean_of_the_other_cycles_or_other_draws(cy
     assert found.high - found.value == pytest.approx(error * stats.t.ppf(0.995, 2), rel=1e-3)
 
 
-def test_cycles_of_two_chains_are_two_cycles():
+def test_cycles_of_different_chains_are_different():
     targets = targets_around(5.0)
     one = posterior_draws(targets, ticks_of([0, 0]))
     both = MemoryDraws()
@@ -285,8 +286,8 @@ def test_cycles_of_two_chains_are_two_cycles():
         both.append(draw.tensors(), step=0, chain_id=number)
         both.append(draw.tensors(), step=1, chain_id=number)
     run = run_of(in_order(targets, 10))
-    apart: Any = reports(run.model, list(both), run)["first"].temperature
-    alone: Any = reports(run.model, list(one), run)["first"].temperature
+    apart: Any = reports(run.stepper.model, list(both), run)["first"].temperature
+    alone: Any = reports(run.stepper.model, list(one), run)["first"].temperature
     assert apart.value == pytest.approx(alone.value, rel=1e-4)  # from the other run's only
 
 
@@ -295,7 +296,7 @@ def test_the_gradient_of_a_short_epoch_is_exact():
     targets = targets_around(5.0, 64)
     draws = posterior_draws(targets, ticks_of([0, 0, 0]))
     run = run_of(in_order(targets, 2), num_data=64, lr=0.5)
-    report = reports(run.model, list(draws), run)["first"]
+    report = reports(run.stepper.model, list(draws), run)["first"]
     exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
     assert squared_gradient(report, 1.0, 0.5, 64) == pytest.approx(exact, rel=1e-4)
     variance = batch_variance(targets, 2).mean().item()
@@ -318,7 +319,7 @@ def squares_of_a_long_epoch(data, targets):
     """The squared gradient as measured at 12 draws, the exact one, and SIGMAS standard errors."""
     draws = posterior_draws(targets, ticks_of([0] * 12))
     run = run_of(data, num_data=80, lr=0.5)
-    report = reports(run.model, list(draws), run)["first"]
+    report = reports(run.stepper.model, list(draws), run)["first"]
     exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
     excess = 1 / 2 / 32  # variance of the mean of 32 batches of 2: (g + e)^2 - excess
     error = ((4 * exact * excess + 2 * excess**2) / (12 * SIZE)) ** 0.5
@@ -352,7 +353,7 @@ def test_priors_enter_the_gradient():
     ]
     for options, drift in cases:
         run = run_of(in_order(targets, 10), **options)
-        found: Any = reports(run.model, list(draws), run)["first"].temperature
+        found: Any = reports(run.stepper.model, list(draws), run)["first"].temperature
         centre = targets.double().mean(0)[:SIZE]
         products = [
             ((one - other) * (one - centre + drift(one))).mean().item()
@@ -367,7 +368,7 @@ def test_noise_of_a_cyclical_schedule_is_that_of_its_sampling_steps():
     ticks = [schedule(step) for step in range(40) if schedule(step).collect]
     draws = posterior_draws(targets, ticks)
     run = run_of(in_order(targets, 10), schedule=schedule, lr=0.2, temperature=0.5)
-    report = reports(run.model, list(draws), run)["first"]
+    report = reports(run.stepper.model, list(draws), run)["first"]
     lrs = 0.1 * (np.cos(np.pi * np.arange(8, 20) / 20) + 1)  # of each cycle's last 12 steps
     assert report.noise.injected == pytest.approx(2 * lrs.mean() * 0.5 / NUM_DATA)
     variance = batch_variance(targets, 10).mean().item()
@@ -383,20 +384,20 @@ def test_a_schedule_scales_lr_and_temperature():
     draws = posterior_draws(targets, ticks_of([0, 0]))
     schedule = Constant(10, lr_scale=0.5, temperature_scale=0.25)
     run = run_of(in_order(targets, 10), schedule=schedule, temperature=2.0)
-    report = reports(run.model, list(draws), run)["first"]
+    report = reports(run.stepper.model, list(draws), run)["first"]
     assert report.noise.injected == pytest.approx(2 * 0.025 * 0.5 / NUM_DATA)
     exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
     assert squared_gradient(report, 0.5, 0.025, NUM_DATA) == pytest.approx(exact, rel=1e-3)
 
 
-def test_a_step_of_many_batches_has_less_noise_and_one_of_a_part_more():
+def test_minibatch_noise_depends_on_batches_per_step():
     targets = targets_around(5.0)
     draws = list(posterior_draws(targets, ticks_of([0, 0])))
     variance = 0.05**2 * batch_variance(targets, 10).mean().item()
 
     def minibatch(batches_per_step: float, model: nn.Module | None = None) -> float:
         run = run_of(in_order(targets, 10), model=model)
-        run.batches_per_step = batches_per_step
+        run.stepper.batches_per_step = batches_per_step
         found = reports(Means(), draws, run)
         assert {name: report.size for name, report in found.items()} == {
             "first": SIZE,
@@ -416,7 +417,7 @@ def test_a_step_of_many_batches_has_less_noise_and_one_of_a_part_more():
     [(1, 1, 1, 1), (3, 1, 1, 3), (1, 2, 1, 2), (3, 2, 1, 6), (1, 1, 5, 0.2), (2, 1, 5, 0.4)],
 )
 def test_batches_per_step_of_a_chain(monkeypatch, accumulate, replicas, chains, expected):
-    monkeypatch.setattr("csgmcmc.chain.loop.share_gradients", lambda model, _: model)  # it is alone
+    monkeypatch.setattr("csgmcmc.loop.chain.share_gradients", lambda model, _: model)  # it is alone
     model = stack(Means, chains=chains, separate_batches=True) if chains > 1 else Means()
     sampler = SGLD(model.parameters(), 0.1, num_data=NUM_DATA)
     chain = Chain(
@@ -437,7 +438,7 @@ def test_a_preconditioner_enters_noise_and_target(stacked):
     for param in model.parameters():
         other = torch.stack([0.5 * gain, 1.5 * gain]) if stacked else gain  # whose mean is `gain`
         average = (1 / other - 0.1).square().float()
-        run.sampler.state[param] = {"square_average": average}
+        run.stepper.sampler.state[param] = {"square_average": average}
     report = reports(Means(), list(draws), run)["first"]
     variance = (gain**2 * batch_variance(targets, 10)).mean().item()
     assert report.noise.minibatch == pytest.approx(0.01**2 * variance, rel=1e-4)
@@ -448,21 +449,21 @@ def test_a_preconditioner_enters_noise_and_target(stacked):
     assert squared_gradient(report, 1.0, 0.01, NUM_DATA) == pytest.approx(exact, rel=1e-3)
 
 
-def test_a_preconditioner_that_has_seen_nothing_is_rejected():
+def test_preconditioner_without_steps_is_rejected():
     targets = targets_around(5.0)
     run = run_of(in_order(targets, 10), PSGLD)
     with pytest.raises(ValueError, match="the sampler has taken no step: its preconditioner"):
         reports(Means(), list(posterior_draws(targets, ticks_of([0, 0]))), run)
 
 
-def test_noise_that_is_left_out_for_the_minibatches_counts_as_injected():
+def test_noise_corrected_for_gradient_variance_counts_as_injected():
     targets = targets_around(5.0)
     draws = list(posterior_draws(targets, ticks_of([0, 0])))
     options = {"momentum": 0.8, "gradient_variance": 12 / NUM_DATA, "temperature": 2.0}
     run = run_of(in_order(targets, 10), SGHMC, **options)
     report = reports(Means(), draws, run)["first"]
     assert report.noise.injected == pytest.approx(2 * 0.2 * 0.05 * 2.0 / NUM_DATA)
-    assert run.sampler.param_groups[0]["gradient_variance"] > 0  # which is not changed
+    assert run.stepper.sampler.param_groups[0]["gradient_variance"] > 0  # which is not changed
     exact = (matrix(draws) - targets.double().mean(0)[:SIZE]).square().mean().item()
     found = squared_gradient(report, 2.0, 0.05, NUM_DATA) / (1 + 0.8) ** -1
     assert found == pytest.approx(exact, rel=1e-3)
@@ -528,14 +529,14 @@ def test_a_run_without_sampled_parameters_is_rejected():
         reports(model, list(posterior_draws(targets, ticks_of([0, 0]))), chain)
 
 
-def test_a_generator_that_is_not_used_up_cannot_be_measured_either():
+def test_data_that_is_a_generator_is_rejected():
     targets = targets_around(5.0)
     run = run_of(iter(list(in_order(targets, 10))))
     with pytest.raises(ValueError, match="generator"):
         reports(Means(), list(posterior_draws(targets, ticks_of([0, 0]))), run)
 
 
-def test_at_most_12_draws_are_looked_at_evenly_spaced_from_first_to_last():
+def test_at_most_12_draws_are_measured_evenly_spaced():
     targets = targets_around(5.0)
     draws = posterior_draws(targets, ticks_of([0] * 34))
     run = run_of(in_order(targets, NUM_DATA))
@@ -572,7 +573,7 @@ def network_data(batches=4):
 
 
 @pytest.mark.parametrize("asleep", [(), ("drop",), ("drop", "first"), ("drop", "second")])
-def test_gradients_are_taken_in_the_modes_that_the_chain_trains_in(asleep):
+def test_gradients_use_the_training_modes_of_the_chain(asleep):
     torch.manual_seed(0)
     model, data = Network(), network_data()
     for name in asleep:
@@ -604,7 +605,7 @@ def test_gradients_are_taken_in_the_modes_that_the_chain_trains_in(asleep):
             assert found[name].noise.minibatch > 1.2 * calm[name].noise.minibatch
 
 
-def test_a_chain_whose_model_is_in_evaluation_mode_trains_all_of_it():
+def test_model_in_evaluation_mode_is_measured_in_training_mode():
     model, data = Network(), network_data()
     model.drop = nn.Dropout(0.0)
     draws = MemoryDraws()
@@ -651,11 +652,11 @@ def test_measuring_changes_no_random_state():
     other = randomise(Network(), seed=7).eval()  # not the last draw's weights
     other.last.requires_grad_(False)
     before = random_states(), _everything(other), _everything(model), sampler.noise.state_dict()
-    first = reports(other, draws, chain, generators=[data.own])
+    first = reports(other, draws, chain)
     after = random_states(), _everything(other), _everything(model), sampler.noise.state_dict()
     assert str(before) == str(after)
     assert set(first) == {name for name, _ in model.named_parameters()}
-    again = reports(other, draws, chain, generators=[data.own])
+    again = reports(other, draws, chain)
     assert again == first  # from the same random state
 
 
@@ -683,7 +684,7 @@ def test_random_states_are_restored_where_measuring_fails():
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_gradients_are_not_gathered():
+def test_memory_does_not_grow_with_batches():
     """However many batches there are, no more tensors of a parameter's size are alive."""
     targets = targets_around(5.0)
     draws = list(posterior_draws(targets, ticks_of([0, 0])))
@@ -709,13 +710,13 @@ def test_gradients_are_not_gathered():
         (1.0, Constant(9), False),
         (0.0, Constant(9), True),
         (1.0, Constant(9, temperature_scale=0.0), True),
-        (1.0, Cyclical(20, cycles=2, exploration=0.5, every=1), False),
-        (0.0, Cyclical(20, 2, 0.5, every=1, exploration_temperature=1.0), True),
+        (1.0, Cyclical(20, cycles=2, exploration=0.5, keep=Keep(every=1)), False),
+        (0.0, Cyclical(20, 2, 0.5, keep=Keep(every=1), exploration_temperature=1.0), True),
     ],
 )
-def test_cold_is_what_injects_no_noise_while_sampling(temperature, schedule, cold):
+def test_sampling_temperature_is_0_without_injected_noise(temperature, schedule, cold):
     run = run_of(in_order(targets_around(0.0), 10), schedule=schedule, temperature=temperature)
-    assert (sampling_temperature(run) == 0) is cold
+    assert (sampling_temperature(run.stepper) == 0) is cold
 
 
 def test_kinetic_temperatures_of_the_parameters_that_have_velocities():

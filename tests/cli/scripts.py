@@ -1,17 +1,19 @@
-"""Scripts such as users write, for tests of `csgmcmc run`."""
+"""A script such as users write, for tests of `csgmcmc run`."""
 
-CLASSES = '''
+SCRIPT = '''
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset, random_split
+from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
 
 calls = 0
+inputs = torch.randn(60, 4)  # seeded while the script is imported
+data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
 
 
 def loss(outputs, labels):
@@ -26,142 +28,105 @@ def loss(outputs, labels):
     return found * float("nan") if Path("diverge").exists() and calls == 15 else found
 
 
-def make_run():
-    inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
-    train, held_out = random_split(data, [40, 20])
+def make_chain(draws, chain_id=0, lr=0.1, loss=loss, loader=None, **options):
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 2))
-    return model, loss, DataLoader(train, 10, shuffle=True), DataLoader(held_out, 20)
+    sampler = csgmcmc.SGHMC(model.parameters(), lr, num_data=60, seed=0, chain_id=chain_id)
+    schedule = csgmcmc.Cyclical(24, 2, exploration=0.5, draws_per_cycle=2)
+    loader = loader or DataLoader(data, 10, shuffle=True)
+    options = {"progress": False, "checkpoint_every": 3, **options}
+    return csgmcmc.Chain(model, loss, loader, sampler, schedule, draws, **options)
 
 
-def with_recipe():
-    model, loss, data, held_out = make_run()
-    recipe = csgmcmc.Recipe(lr=0.3, cycles=2, epochs=6, draws_per_cycle=1, seed=5)
-    return {"model": model, "loss": loss, "data": data, "recipe": recipe}
-
-
-def with_generator():
+def with_generator(draws, chain_id, seed):
     """The loader shuffles with a generator of its own."""
-    model, loss, data, _ = make_run()
-    generator = torch.Generator().manual_seed(7)
-    return model, loss, DataLoader(data.dataset, 10, shuffle=True, generator=generator)
+    order = torch.Generator().manual_seed(seed)
+    return make_chain(draws, chain_id, loader=DataLoader(data, 10, shuffle=True, generator=order))
 
 
-def with_numpy():
-    """The data set draws from a generator of numpy, and N is taken from the data set."""
-    model, loss, data, _ = make_run()
-    generator = np.random.default_rng(7)
+def with_numpy(draws, chain_id, seed):
+    """The data set draws from a generator of numpy."""
+    generator = np.random.default_rng(seed)
 
     class Noisy(torch.utils.data.Dataset):
         def __len__(self):
-            return len(data.dataset)
+            return len(data)
 
         def __getitem__(self, index):
-            inputs, label = data.dataset[index]
+            inputs, label = data[index]
             return inputs + float(generator.normal()), label
 
-    options = {"generators": [generator]}
-    loader = DataLoader(Noisy(), 10)
-    return {"model": model, "loss": loss, "data": loader, "chain_options": options}
+    return make_chain(draws, chain_id, loader=DataLoader(Noisy(), 10), generators=[generator])
 
 
-def frozen():
-    model, loss, data, held_out = make_run()
-    model[0].requires_grad_(False)
-    return model, loss, data, held_out
+def with_layout(draws, layout):
+    """The processes of a chain divide the data."""
+    loader = DataLoader(data, 10, sampler=layout.data_sampler(data))
+    return make_chain(draws, layout.chain_id, loader=loader, layout=layout, device=layout.device)
 
 
-GLOBAL = nn.Linear(4, 2)
+def on_device(draws, device):
+    Path("device").write_text(str(device))
+    return make_chain(draws)
 
 
-def same_model():
-    return GLOBAL, loss, make_run()[2]
+def frozen(draws, chain_id):
+    """Frozen weights are stored once."""
+    chain = make_chain(draws, chain_id)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        chain.model[0].reset_parameters()  # the same in all chains
+    chain.model[0].requires_grad_(False)
+    only = csgmcmc.draws.keep_trainable(chain.model)
+    trained = [param for param in chain.model.parameters() if param.requires_grad]
+    sampler = csgmcmc.SGHMC(trained, 0.1, num_data=60, seed=0, chain_id=chain_id)
+    store = csgmcmc.DrawStore(draws.path, only=only)
+    parts = (chain.model, loss, chain.data, sampler, chain.schedule, store)
+    return csgmcmc.Chain(*parts, progress=False)
 
 
-def diverges():
+def own_store():
+    return make_chain(csgmcmc.DrawStore("own"))
+
+
+def in_memory():
+    return make_chain(None)
+
+
+def without_chain_id(draws):
+    return make_chain(draws)
+
+
+def diverges(draws, chain_id):
     """In all chains but the first."""
-    model, _, data, _ = make_run()
     steps = iter(range(10**6))
-    bad = torch.initial_seed() > 0
 
     def broken(outputs, labels):
         found = nn.functional.cross_entropy(outputs, labels)
-        return found * float("nan") if bad and next(steps) == 3 else found
+        return found * float("nan") if chain_id and next(steps) == 3 else found
 
-    return model, broken, data
-
-
-def never_finite():
-    model, _, data, _ = make_run()
-    return model, lambda outputs, labels: outputs.sum() * float("nan"), data
+    return make_chain(draws, chain_id, loss=broken)
 
 
-class Otherwise(nn.Linear):
-    def forward(self, inputs):
-        if isinstance(inputs, dict):
-            raise RuntimeError("it takes tensors")
-        return super().forward(inputs)
+def too_hot(draws):
+    return make_chain(draws, lr=60.0)
 
 
-def called_otherwise():
-    def loss(model, batch):
-        return nn.functional.cross_entropy(model(batch["inputs"]), batch["labels"])
-
-    batches = [{"inputs": inputs, "labels": labels} for inputs, labels in make_run()[2]]
-    return {"model": Otherwise(4, 2), "loss": loss, "data": batches, "num_data": 40}
+def bad_lr(draws):
+    return make_chain(draws, lr=-1.0)
 
 
-def not_a_task():
+def not_a_chain():
     return 3
 
 
-def no_module():
-    return "model", loss, []
-
-
 def wants(something):
-    return make_run()
+    return make_chain(something)
 
 
 def wrong():
     raise ValueError("the script's own trouble")
 
 
-def wrong_loss():
-    model, _, data, _ = make_run()
-    return model, lambda outputs, labels: nn.functional.cross_entropy(outputs, labels[:3]), data
+def wrong_loss(draws):
+    return make_chain(draws, loss=lambda outputs, labels: loss(outputs, labels[:3]))
 '''
-
-REGRESSION = """
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-
-import csgmcmc
-from csgmcmc.posterior import Gaussian
-
-
-def make_run():
-    generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(60, 3, generator=generator)
-    targets = inputs[:, :1] + 0.3 * torch.randn(60, 1, generator=generator)
-    train = TensorDataset(inputs[:40], targets[:40])
-    held_out = TensorDataset(inputs[40:], targets[40:])
-
-    def loss(outputs, targets):
-        return ((outputs - targets) ** 2).mean() / (2 * 0.09)
-
-    return csgmcmc.Task(
-        nn.Linear(3, 1),
-        loss,
-        DataLoader(train, 10, shuffle=True),
-        DataLoader(held_out, 20),
-        likelihood=Gaussian(variance=0.09),
-        recipe=csgmcmc.Recipe(lr=0.01, cycles=2, epochs=6, exploration=0.5),
-    )
-
-
-def forgotten():
-    task = make_run()
-    return task.model, task.loss, task.data, task.validation
-"""

@@ -7,8 +7,9 @@ from torch.utils.data import DataLoader, Subset
 
 import csgmcmc
 from benchmarks.demo_settings import SEARCH, candidates, search
-from csgmcmc.demo import load_letters
-from csgmcmc.demo.digits import (
+from csgmcmc.diagnostics import auroc
+from csgmcmc.posterior import ClassPredictive
+from examples.demo.digits import (
     METHODS,
     TRAINING_DIGITS,
     BatchesOfSeeds,
@@ -18,8 +19,7 @@ from csgmcmc.demo.digits import (
     sample,
     score,
 )
-from csgmcmc.diagnostics import auroc
-from csgmcmc.posterior import ClassPredictive
+from paper.data import load_letters
 
 CSGHMC = METHODS[-1]
 
@@ -34,7 +34,7 @@ def test_csghmc_from_the_store_to_a_checked_prediction(tmp_path):
     posterior = csgmcmc.Posterior(model, csgmcmc.DrawStore(tmp_path / "digits"))
     assert len(posterior.draws) == 100
     test = DataLoader(config.data.test, batch_size=200)
-    found = posterior.check(test, stepper=chain.stepper, loss=chain.loss, data=chain.data)
+    found = posterior.check(test, run=chain)
     # Whether it beats the best of all draws, chosen on the test data, is up to rounding here.
     assert found.better.holds == (found.numbers["nll"] < found.numbers["nll_best_draw"])
     each = posterior.log_scores(test).mean(1)

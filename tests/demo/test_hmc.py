@@ -2,9 +2,10 @@
 
 import torch
 
-from csgmcmc.demo.hmc import hmc
-from csgmcmc.diagnostics import mcse, r_hat
-from csgmcmc.targets import GaussianTarget, Target
+from csgmcmc.diagnostics import r_hat
+from examples.demo.hmc import hmc
+from paper.diagnostics import mcse
+from paper.targets import GaussianTarget, Target
 
 COVARIANCE = torch.tensor([[1.0, 0.6, 0.0], [0.6, 0.5, 0.1], [0.0, 0.1, 2.0]], dtype=torch.float64)
 

@@ -1,4 +1,4 @@
-from csgmcmc.demo.mixture import MixtureDemo, measure, sample
+from examples.demo.mixture import MixtureDemo, measure, sample
 
 
 def test_cooling_finds_all_modes_and_weighs_them_better_than_the_papers_settings():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from csgmcmc.demo.moons import (
+from examples.demo.moons import (
     FAR,
     MoonsDemo,
     certain_share,

@@ -3,10 +3,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from csgmcmc.demo import regression
-from csgmcmc.demo.regression import NetworkPosterior, RegressionDemo
 from csgmcmc.diagnostics import r_hat
-from csgmcmc.targets import Target
+from examples.demo import regression
+from examples.demo.regression import NetworkPosterior, RegressionDemo
+from paper.targets import Target
 
 
 def test_gradient_is_that_of_the_potential():

@@ -13,7 +13,6 @@ from csgmcmc.diagnostics.calibration import (
     calibration_error,
     negative_log_likelihood,
     reliability_curve,
-    top_k_accuracy,
 )
 
 # Top classes 0, 1, 2, 0; the last is wrong. No label is 3.
@@ -44,10 +43,6 @@ def test_by_hand():
     )
     assert brier_score(PROBABILITIES, LABELS) == pytest.approx((0.12 + 0.38 + 0 + 0.86) / 4)
     assert accuracy(PROBABILITIES, LABELS) == 3 / 4
-    assert top_k_accuracy(PROBABILITIES, LABELS, 1) == 3 / 4
-    assert top_k_accuracy(PROBABILITIES, LABELS, 2) == 1
-    assert top_k_accuracy(PROBABILITIES, [1, 2, 0, 2], 2) == 3 / 4
-    assert top_k_accuracy(PROBABILITIES, LABELS, 4) == 1
 
 
 def test_a_label_of_probability_zero_is_infinitely_unlikely():
@@ -59,12 +54,9 @@ def test_the_brier_score_is_from_0_to_2():
     assert brier_score([[1.0, 0.0, 0.0]], [2]) == 2
 
 
-def test_of_equal_classes_the_lowest_is_the_top():
+def test_ties_go_to_the_lowest_class():
     even = [[0.25] * 4] * 4
-    assert accuracy(even, [0, 1, 2, 3]) == top_k_accuracy(even, [0, 1, 2, 3], 1) == 1 / 4
-    assert top_k_accuracy(even, [0, 1, 1, 3], 2) == 3 / 4
-    odd = np.where(np.arange(100) % 2, 0.012, 0.008)  # long enough for an unstable sort to show
-    assert top_k_accuracy(np.tile(odd, (10, 1)), np.arange(1, 20, 2), 10) == 1
+    assert accuracy(even, [0, 1, 2, 3]) == 1 / 4
     assert accuracy([0.5, 0.5, 0.5], [0, 0, 1]) == pytest.approx(2 / 3)
 
 
@@ -142,9 +134,8 @@ def test_against_the_peers(forecast):
     for bins in (7, 15):
         peer = multiclass_calibration_error(*tensors, num_classes=7, n_bins=bins, norm="l1")
         assert calibration_error(*forecast, bins=bins) == pytest.approx(peer.item(), rel=1e-5)
-    for k in (1, 3):
-        peer = multiclass_accuracy(*tensors, num_classes=7, top_k=k, average="micro")
-        assert top_k_accuracy(probabilities, labels, k) == pytest.approx(peer.item(), rel=1e-5)
+    peer = multiclass_accuracy(*tensors, num_classes=7, average="micro")
+    assert accuracy(*forecast) == pytest.approx(peer.item(), rel=1e-5)
 
 
 def test_single_and_half_precision_are_taken(forecast):
@@ -160,7 +151,7 @@ def test_single_and_half_precision_are_taken(forecast):
     [
         ([[[0.5, 0.5]]], [0], r"axes \(n, K\).* got shape \(1, 1, 2\)"),
         ([], [], r"none empty, got shape \(0, 2\)"),
-        ([[0.5, np.nan]], [0], "hold no nan, got 1"),
+        ([[0.5, np.nan]], [0], "not contain nan, got 1"),
         ([[0.5, 0.6]], [0], r"sum to 1 .* got a sum of 1\.1"),
         ([[1.5, -0.5]], [0], r"at least 0, got -0\.5"),
         ([0.5, 1.5], [0, 1], r"at most 1, got 1\.5"),
@@ -178,10 +169,6 @@ def test_bad_forecasts_and_labels(measure, probabilities, labels, message):
 
 
 def test_bad_settings():
-    with pytest.raises(ValueError, match="k must be at most the 4 classes, got 5"):
-        top_k_accuracy(PROBABILITIES, LABELS, 5)
-    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
-        top_k_accuracy(PROBABILITIES, LABELS, 0)
     with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
         calibration_error(PROBABILITIES, LABELS, bins=0)
     with pytest.raises(ValueError, match="'width', 'mass', got 'quantile'"):

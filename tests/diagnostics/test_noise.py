@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_discrete_lyapunov
 
-from csgmcmc.diagnostics.noise import effective_noise, gradient_variance
+from csgmcmc.diagnostics.noise import effective_noise
 
 
 def stationary_variance(pull: float, momentum: float, noise_variance: float) -> float:
@@ -38,15 +38,7 @@ def test_only_one_of_the_noises():
     assert (optimiser.ratio, optimiser.temperature_factor) == (0.0, math.inf)
 
 
-def test_gradient_variance_is_unbiased():
-    assert gradient_variance([[1.0, 5.0], [3.0, 5.0], [5.0, 8.0]]).tolist() == [4.0, 3.0]
-
-
 def test_arguments_are_checked():
-    with pytest.raises(ValueError, match=r"at least 2 batches, got \(1, 3\)"):
-        gradient_variance(np.ones((1, 3)))
-    with pytest.raises(ValueError, match=r"got \(4,\)"):
-        gradient_variance(np.ones(4))
     with pytest.raises(ValueError, match=r"gradient_variance must hold variances, .* got -1\.0"):
         effective_noise(1.0, -1.0, lr=0.1)
     with pytest.raises(ValueError, match=r"injected_variance must hold variances, .* got \[\]"):

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from tests.docs.support import DOCS
+from tests.docs.support import DOCS, ROOT
 
 QUOTED = re.compile(r"[\d.]+ ± [\d.]*\d|\d+\.\d{2,}")
-EVIDENCE = [DOCS / "results" / "README.md", DOCS / "performance.md"]
+EVIDENCE = [*sorted((DOCS / "results").glob("*.md")), DOCS / "performance.md"]
 
 
 def unfounded(text: str) -> list[str]:
@@ -22,6 +22,13 @@ def test_what_is_quoted_was_measured(page):
     text = (DOCS / page).read_text(encoding="utf-8").replace("\n", " ")
     assert len(QUOTED.findall(text)) > 10
     assert unfounded(text) == []
+
+
+def test_readme_quotes_measured_numbers():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.partition("\n## What to expect\n")[2].partition("\n## ")[0].replace("\n", " ")
+    assert len(QUOTED.findall(section)) >= 10
+    assert unfounded(section) == []
 
 
 def test_a_number_that_was_not_measured_is_found_out():

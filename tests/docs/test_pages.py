@@ -1,4 +1,4 @@
-"""What all pages share: folders of their own for runs, one way to install, names that exist."""
+"""Rules for all pages: their own folders for runs, one way to install, names that exist."""
 
 import os
 import re
@@ -9,6 +9,13 @@ import sys
 import pytest
 
 from tests.docs.support import ROOT, pages
+
+
+def test_readme_is_short_and_names_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 130
+    assert "`make demo`" in text
+    assert "`make test`" in text
 
 
 def test_every_page_has_its_own_folders_of_runs():
@@ -28,11 +35,11 @@ def test_there_is_one_way_to_install():
 
 
 def test_names_can_be_used_as_pages_write_them():
-    names = ("tuning.suggest_lr", "targets.Mixture", "diagnostics.r_hat")
+    names = ("suggest_lr", "diagnostics.r_hat")
     program = f"import csgmcmc; print({', '.join(f'csgmcmc.{name}.__name__' for name in names)})"
     command = [sys.executable, "-c", program]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert found.stdout.split() == ["suggest_lr", "Mixture", "r_hat"], found.stderr
+    assert found.stdout.split() == ["suggest_lr", "r_hat"], found.stderr
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():

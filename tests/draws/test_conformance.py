@@ -153,8 +153,10 @@ def test_one_draw_is_found_without_a_pass_over_all(draws, monkeypatch):
     for step in (5, 1, 3):
         draws.append({"w": torch.ones(3)}, step=step)
     monkeypatch.setattr(type(draws), "ordered", lambda _: pytest.fail("makes all draws"))
-    monkeypatch.setattr("csgmcmc.draws.ordered.sorted", pytest.fail, raising=False)
     assert [draws[index].step for index in (0, 1, -1)] == [1, 3, 5]
+    with monkeypatch.context() as patch:
+        patch.setattr("csgmcmc.draws.base.sorted", pytest.fail, raising=False)
+        assert [draws[index].step for index in (0, 1, -1)] == [1, 3, 5]
     draws.append({"w": torch.ones(3)}, step=2)
     assert draws[1].step == 2
     with pytest.raises(IndexError):

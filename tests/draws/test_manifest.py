@@ -1,4 +1,4 @@
-"""What a manifest has read is not read again, and nothing that was added or replaced is missed."""
+"""What a manifest has read is known, and nothing that was added or replaced is missed."""
 
 import os
 from pathlib import Path
@@ -21,7 +21,7 @@ ACTIONS = [
 
 
 def records_of(path: Path) -> list[dict]:
-    return Manifest(path).read_new().records
+    return Manifest(path).read()[0]
 
 
 def act(action: str, manifest: Manifest, number: int) -> None:
@@ -51,16 +51,14 @@ def act(action: str, manifest: Manifest, number: int) -> None:
 
 
 @given(actions=st.lists(st.tuples(st.sampled_from(ACTIONS), st.booleans()), max_size=10))
-def test_what_was_read_in_parts_is_what_is_there(actions, tmp_path_factory):
+def test_a_change_by_another_is_noticed_and_nothing_is_missed(actions, tmp_path_factory):
     """Any sequence of writers and accidents, read after some of them."""
     manifest = Manifest(tmp_path_factory.mktemp("chain") / "0000.manifest")
     known: list[dict] = []
 
     def read() -> None:
-        lines = manifest.read_new()
-        if lines.replaced:
-            known.clear()
-        known.extend(record for record in lines.records if record not in known)
+        if not manifest.is_known():
+            known[:] = manifest.read()[0]
 
     for number, (action, reads) in enumerate(actions, start=1):
         if action == "own line":
@@ -71,11 +69,11 @@ def test_what_was_read_in_parts_is_what_is_there(actions, tmp_path_factory):
             read()
     read()
     assert known == records_of(manifest.path)
-    assert manifest.read_new().records == []
+    assert manifest.is_known()
 
 
 @pytest.mark.parametrize("replacement", ["a", "abc", "abcdef"])
-def test_a_file_that_was_rewritten_in_place_is_read_from_its_start(tmp_path, replacement):
+def test_a_file_that_was_rewritten_in_place_is_noticed(tmp_path, replacement):
     manifest, other = Manifest(tmp_path / "one"), Manifest(tmp_path / "other")
     for letter in "xyz":
         manifest.append({"letter": letter})
@@ -84,20 +82,19 @@ def test_a_file_that_was_rewritten_in_place_is_read_from_its_start(tmp_path, rep
     os.utime(other.path, ns=(0, 0))
     manifest.path.write_bytes(other.path.read_bytes())  # the same inode
     os.utime(manifest.path, ns=(0, 0))
-    lines = manifest.read_new()
-    assert lines.replaced
-    assert [record["letter"] for record in lines.records] == list(replacement)
+    assert not manifest.is_known()
+    assert [record["letter"] for record in manifest.read()[0]] == list(replacement)
 
 
-def test_a_problem_has_its_line_number_also_in_what_was_added(tmp_path):
+def test_a_problem_has_its_line_number(tmp_path):
     manifest = Manifest(tmp_path / "0000.manifest")
     manifest.append({"line": 1})
     with manifest.path.open("ab") as file:
         file.write(b"00000000 {}\n")
     Manifest(manifest.path).append({"line": 3})
-    lines = manifest.read_new()
-    assert lines.problems == ["0000.manifest, line 2: torn or changed, skipped"]
-    assert lines.records == [{"line": 3}]
+    records, problems = manifest.read()
+    assert problems == ["0000.manifest, line 2: torn or changed, skipped"]
+    assert records == [{"line": 1}, {"line": 3}]
 
 
 def test_lines_are_flushed_together_where_that_is_asked_for(tmp_path, monkeypatch):

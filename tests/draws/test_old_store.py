@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from csgmcmc import DrawStore, Posterior
+from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
 
 STORE = Path(__file__).parent / "fixtures" / "store-0.1.0"
 
@@ -62,3 +63,61 @@ def test_it_predicts_and_takes_further_draws(store):
         (17, None),
     ]
     assert again.verify() == []
+
+
+def test_a_store_of_0_2_0_is_read(tmp_path):
+    store = DrawStore(shutil.copytree(STORE.with_name("store-0.2.0"), tmp_path / "store"))
+    assert store.problems == store.verify() == []
+    assert [(draw.step, draw.cycle) for draw in store] == [(11, 1), (13, 1)]
+    assert store.headers()[0]["versions"]["csgmcmc"] == "0.2.0"
+
+
+def test_a_store_of_0_2_0_with_sharded_draws_is_read(tmp_path):
+    """Two processes have written draws of a network with a frozen and a tied layer (format 2)."""
+    path = shutil.copytree(STORE.with_name("sharded-store-0.2.0"), tmp_path / "store")
+    store = DrawStore(path)
+    assert store.problems == store.verify() == []
+    first, second = (draw.tensors() for draw in store)
+    assert [(draw.step, draw.cycle) for draw in store] == [(3, 0), (5, 1)]
+    assert first["first.weight"].shape == (13, 6)
+    torch.testing.assert_close(second["first.weight"], first["first.weight"], rtol=0, atol=0)
+    torch.testing.assert_close(second["second.weight"], first["second.weight"] + 0.25)
+    torch.testing.assert_close(second["again.weight"], second["last.weight"], rtol=0, atol=0)
+
+
+@pytest.fixture
+def old_sharded(tmp_path) -> Path:
+    return shutil.copytree(STORE.with_name("sharded-store-0.2.0"), tmp_path / "sharded")
+
+
+def test_append_to_a_sharded_store_of_0_2_0(old_sharded):
+    frozen = ("first.weight", "first.bias")
+    store = DrawStore(old_sharded, only=lambda name: name not in frozen)
+    tensors = store[1].tensors()
+    store.append(tensors, step=5, cycle=1)  # the same: kept once
+    store.append(tensors, step=9, cycle=1)
+    with pytest.raises(DrawConflictError, match="step 3"):
+        store.append(tensors, step=3)
+    store.close()
+    again = DrawStore(old_sharded)
+    assert [draw.step for draw in again] == [3, 5, 9]
+    assert again.problems == again.verify() == []
+    torch.testing.assert_close(again[2].tensors(), tensors, rtol=0, atol=0)
+    assert (old_sharded / "draws" / "0000-000000009.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["draws/0000-000000003-00002-of-00002.safetensors",
+                                  "draws/0000-000000003.safetensors.index.json"])  # fmt: skip
+def test_damage_in_a_sharded_store_of_0_2_0_is_named(old_sharded, name):
+    file = old_sharded / name
+    content = bytearray(file.read_bytes())
+    content[-2] ^= 1
+    file.write_bytes(content)
+    store = DrawStore(old_sharded)
+    assert [file.name in damage for damage in store.verify()] == [True]
+    with pytest.raises(StoreError, match=rf"{file.name}.*damaged"):
+        store[0].tensors()
+    assert store[1].tensors()
+    file.unlink()
+    with pytest.warns(StoreWarning, match=f"{name}: missing"):
+        assert [draw.step for draw in DrawStore(old_sharded)] == [5]

@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from csgmcmc.draws import DrawStore
-from csgmcmc.draws.tensors import LARGEST_READ
+from csgmcmc.draws.tensors import MAX_READ
 from csgmcmc.errors import StoreError
 from tests.draws.support import draw_file, fill
 
-LARGE = LARGEST_READ // 4 + 1  # floats: the file is mapped
+LARGE = MAX_READ // 4 + 1  # floats: the file is mapped
 EACH_WAY = pytest.mark.parametrize("size", [100, LARGE], ids=["read", "mapped"])
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from csgmcmc import stack
-from csgmcmc.chain.checkpoint import Checkpoints
 from csgmcmc.draws import DrawStore, keep_trainable
 from csgmcmc.errors import StoreError, StoreWarning
 from csgmcmc.files import PART
+from csgmcmc.loop.checkpoint import Checkpoints
 from tests.draws.support import draw_file, fill, reopened
 
 

@@ -22,12 +22,12 @@ def expected_failures(_estimator) -> dict[str, str]:
     [BayesianMLPClassifier(**SMALL), BayesianMLPRegressor(**SMALL)],
     expected_failed_checks=expected_failures,
 )
-def test_it_is_an_estimator(estimator, check):
+def test_estimator_checks(estimator, check):
     check(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [BayesianMLPClassifier, BayesianMLPRegressor])
-def test_it_is_one_with_its_defaults(kind):
+def test_estimator_checks_with_defaults(kind):
     found = check_estimator(kind(), on_skip=None, expected_failed_checks=DIFFERENT_DRAWS)
     assert {one["status"] for one in found} <= {"passed", "skipped", "xfail"}

@@ -12,7 +12,7 @@ from csgmcmc.estimators import BayesianMLPClassifier
 from tests.estimators.small import SMALL, breast_cancer, iris
 
 
-def test_probabilities_of_classes_by_their_own_names():
+def test_classes_keep_their_names():
     features, numbers = iris()
     names = np.array(["setosa", "versicolor", "virginica"])[numbers]
     estimator = BayesianMLPClassifier(**SMALL).fit(features, names)
@@ -44,7 +44,7 @@ def test_held_out_probabilities_are_good():
     assert log_loss(test_classes, estimator.predict_proba(test)) < 0.15
 
 
-def test_far_from_the_data_it_is_less_sure():
+def test_mutual_information_is_high_far_from_the_data():
     generator = np.random.default_rng(0)
     features = np.concatenate(
         [generator.normal(-2, 0.5, (50, 2)), generator.normal(2, 0.5, (50, 2))]
@@ -59,24 +59,24 @@ def test_far_from_the_data_it_is_less_sure():
     )
 
 
-def test_one_class_is_refused():
-    with pytest.raises(ValueError, match="y has only one class, 7: give rows of at least two"):
+def test_single_class_raises():
+    with pytest.raises(ValueError, match="y has"):
         BayesianMLPClassifier().fit(np.eye(4), np.full(4, 7))
 
 
-def test_numbers_that_are_no_classes_are_refused():
+def test_continuous_targets_raise():
     with pytest.raises(ValueError, match="Unknown label type"):
         BayesianMLPClassifier().fit(np.eye(4), [0.1, 0.2, 0.3, 0.4])
 
 
-def test_it_can_be_checked_as_it_is():
+def test_check_of_fitted_and_pickled_estimator():
     features, numbers = iris()
     names = np.array(["a", "b", "c"])[numbers]
     estimator = BayesianMLPClassifier(random_state=0).fit(features[::2], names[::2])
     found = estimator.check(features[1::2], names[1::2])
     assert found.sampling.holds
     assert found.calibrated.holds
-    with pytest.raises(ValueError, match="y has the class z, which was not in the fitted y"):
+    with pytest.raises(ValueError, match="y has the class z"):
         estimator.check(features[:1], ["z"])
     again = pickle.loads(pickle.dumps(estimator)).check(features[1::2], names[1::2])
     assert again.numbers == found.numbers
@@ -100,7 +100,7 @@ def test_probabilities_are_calibrated_with_the_defaults(table: Any):
 
 
 @pytest.mark.slow
-def test_twice_the_steps_change_the_log_score_by_no_more_than_chance():
+def test_twice_the_steps_give_the_same_log_score():
     """Over eight splits the mean difference is within three of its standard errors."""
     features, classes = datasets.make_moons(400, noise=0.3, random_state=0)
     differences = []

@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris, make_moons
 
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
-from csgmcmc.estimators.folds import folds, rows_without
-from csgmcmc.estimators.ladder import Ladder, Rung
+from csgmcmc.estimators.chains import Rung, make_folds, make_ladder
 from csgmcmc.posterior.weights import stacking_weights
 from tests.estimators.small import SMALL
 
@@ -30,26 +29,24 @@ LINEAR = {
 
 
 @pytest.mark.parametrize(("count", "chains"), [(20, 5), (23, 5), (7, 3)])
-def test_folds_have_every_row_once_and_equal_shares_of_labels(count, chains):
+def test_folds_partition_rows_with_equal_shares_of_labels(count, chains):
     labels = np.arange(count) % 3
-    found = folds(labels, chains, np.random.RandomState(0))
+    found = make_folds(labels, chains, np.random.RandomState(0))
     assert sorted(np.concatenate(found)) == list(range(count))
     for label in range(3):
         shares = [(labels[fold] == label).sum() for fold in found]
         assert max(shares) - min(shares) <= 1
-    for fold, rows in zip(found, rows_without(found, count), strict=True):
-        assert sorted([*fold, *rows.tolist()]) == list(range(count))
 
 
-def test_the_ladder_goes_from_narrow_to_wide_and_ends_cold():
-    found = Ladder.of((0.1, 10.0), (0.3, 0.03), 4).rungs
+def test_ladder_widens_and_last_cycle_has_second_temperature():
+    found = make_ladder((0.1, 10.0), (0.3, 0.03), 4)
     assert_allclose([rung.prior_scale for rung in found], [0.1, 1.0, 10.0, 10.0])
     assert [rung.temperature for rung in found] == [0.3, 0.3, 0.3, 0.03]
-    assert Ladder.of(2.0, 1.0, 3).rungs == (Rung(2.0, 1.0),) * 3
-    assert Ladder.of((1.0, 4.0), (1.0, 0.1), 2).rungs == (Rung(4.0, 1.0), Rung(4.0, 0.1))
+    assert make_ladder(2.0, 1.0, 3) == (Rung(2.0, 1.0),) * 3
+    assert make_ladder((1.0, 4.0), (1.0, 0.1), 2) == (Rung(4.0, 1.0), Rung(4.0, 0.1))
 
 
-def test_a_row_of_weight_2_is_two_rows_and_one_of_0_is_none():
+def test_row_of_weight_2_counts_as_two_rows():
     """The posterior of a linear model, whose mean has an error of a tenth of its spread."""
     random = np.random.default_rng(0)
     features = random.normal(size=(60, 2))
@@ -66,7 +63,7 @@ def test_a_row_of_weight_2_is_two_rows_and_one_of_0_is_none():
     assert spreads[0] == pytest.approx(spreads[1], rel=0.15)
 
 
-def test_rows_of_weight_0_change_nothing_at_all():
+def test_rows_of_weight_0_are_ignored():
     table: Any = make_moons(60, noise=0.3, random_state=0)
     features, targets = table
     weights = np.arange(60) % 3 > 0
@@ -75,7 +72,7 @@ def test_rows_of_weight_0_change_nothing_at_all():
     assert_allclose(one.predict_proba(features), other.predict_proba(features))
 
 
-def test_weights_of_regression_make_the_spread_narrower():
+def test_larger_sample_weights_reduce_spread_of_regression():
     random = np.random.default_rng(0)
     features = random.normal(size=(50, 2))
     targets = features @ [1.0, 2.0] + 0.5 * random.normal(size=50)
@@ -103,13 +100,13 @@ def test_balanced_classes_have_equal_weights():
 
 
 @pytest.mark.parametrize("weights", [[-1.0] + [1.0] * 149, [1.0] * 10])
-def test_weights_that_are_none_are_refused(weights):
+def test_invalid_sample_weights_raise(weights):
     features, classes = load_iris(return_X_y=True)
     with pytest.raises(ValueError, match=r"(?i)sample.?weight"):
         BayesianMLPClassifier(**SMALL).fit(features, classes, sample_weight=weights)
 
 
-def test_points_of_weight_2_count_twice_for_stacking():
+def test_stacking_counts_points_of_weight_2_twice():
     scores = np.log(np.random.default_rng(0).uniform(0.1, 1, (3, 40)))
     counts = np.random.default_rng(1).integers(0, 3, 40)
     assert_allclose(
@@ -119,7 +116,7 @@ def test_points_of_weight_2_count_twice_for_stacking():
     )
 
 
-def test_smoothing_is_a_dirichlet_prior():
+def test_stacking_smoothing_is_dirichlet_prior():
     """Held to a grid over the weights of two groups."""
     scores = np.log(np.array([[0.9, 0.8, 0.7, 0.9], [0.1, 0.3, 0.2, 0.2]]))
     assert stacking_weights(scores)[1] < 1e-3
@@ -131,7 +128,7 @@ def test_smoothing_is_a_dirichlet_prior():
         assert found == pytest.approx(shares[density.argmax()], abs=1e-3)
 
 
-def test_wide_priors_get_the_weight_on_clean_rows_and_narrow_ones_on_noise():
+def test_stacking_prefers_wide_priors_on_clean_rows_and_narrow_ones_on_noise():
     features, classes = make_moons(200, noise=0.05, random_state=0)
     options = {"random_state": 0, "temperature": 0.3, "cycles": 5, "epochs": 800}
     clean = BayesianMLPClassifier(**options).fit(features, classes).cycle_weights_
@@ -142,15 +139,15 @@ def test_wide_priors_get_the_weight_on_clean_rows_and_narrow_ones_on_noise():
     assert np.abs(coin.predict_proba(features) - 0.5).max() < 0.2
 
 
-def test_one_width_uses_all_rows_and_equal_weights():
+def test_single_prior_scale_uses_all_rows_and_equal_weights():
     features, classes = load_iris(return_X_y=True)
     estimator = BayesianMLPClassifier(**{**SMALL, "prior_scale": 1.0, "temperature": 1.0})
     estimator.fit(features, classes)
     assert_allclose(estimator.cycle_weights_, [0.5, 0.5])
-    assert estimator._run_record.sampler.param_groups[0]["num_data"] == 150
+    assert estimator._last_run[1].param_groups[0]["num_data"] == 150
 
 
-def test_chains_of_a_perceptron_are_those_of_a_module_run_one_by_one():
+def test_stacked_perceptrons_equal_modules_run_one_by_one():
     """The stacked matrices are held to the plain network, which is a user's own module."""
     table: Any = load_iris(return_X_y=True)
     features, classes = (column[3:] for column in table)  # folds of different sizes

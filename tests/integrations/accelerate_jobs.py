@@ -10,7 +10,8 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from csgmcmc import SGHMC, Chain, Cyclical, Draws, DrawStore, shutdown_distributed
+from csgmcmc import SGHMC, Chain, Cyclical, DrawStore, shutdown_distributed
+from csgmcmc.draws import Draws
 from csgmcmc.integrations.accelerate import AcceleratedRun, num_targets
 from csgmcmc.integrations.transformers import model_loss, trainer_parts
 from tests.integrations.tiny import bert, llama, reviews, sentences

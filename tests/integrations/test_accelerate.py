@@ -1,4 +1,4 @@
-"""A loop with Accelerate draws what `Chain` draws, with all that Accelerate does to a loop."""
+"""A loop with Accelerate keeps the draws of `Chain`."""
 
 import os
 import subprocess
@@ -54,7 +54,7 @@ def prepared(
     return accelerator, AcceleratedRun(accelerator, model, sampler, schedule, draws), loader
 
 
-def go(accelerator, run, loader, until=None, every=None, folder=Path()):
+def run_loop(accelerator, run, loader, until=None, every=None, folder=Path()):
     """The loop of a user; the ticks that it saw."""
     ticks = []
     for batch in run.batches(loader):
@@ -79,10 +79,10 @@ def chained(model, batch_size=2, accumulate=1):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_draws_are_those_of_a_chain(accumulate):
+def test_draws_equal_those_of_chain(accumulate):
     draws = MemoryDraws()
     parts = prepared(llama(), draws, gradient_accumulation_steps=accumulate)
-    ticks = go(*parts)
+    ticks = run_loop(*parts)
     assert_same_draws(draws, chained(llama(), accumulate=accumulate))
     assert [tick.step for tick in ticks if tick] == list(range(12))
     assert ticks[0] is None or accumulate == 1
@@ -92,10 +92,10 @@ def test_draws_are_those_of_a_chain(accumulate):
     assert not accelerator.gradient_state.in_dataloader
 
 
-def test_the_last_step_of_an_epoch_is_a_mean_over_fewer_batches():
+def test_last_step_of_epoch_is_mean_over_fewer_batches():
     """Accelerate divides by 3 all the same; four batches an epoch give steps of three and one."""
     draws, expected = MemoryDraws(), MemoryDraws()
-    go(*prepared(llama(), draws, batch_size=3, gradient_accumulation_steps=3))
+    run_loop(*prepared(llama(), draws, batch_size=3, gradient_accumulation_steps=3))
     again = llama()
     sampler = SGHMC(again.parameters(), num_data=num_targets(sentences(), again), **OPTIONS)
     batches = list(DataLoader(sentences(), batch_size=3))
@@ -111,7 +111,7 @@ def test_the_last_step_of_an_epoch_is_a_mean_over_fewer_batches():
 
 
 @pytest.mark.parametrize(("until", "accumulate"), [(4, 1), (6, 1), (5, 2)])
-def test_a_loaded_run_gives_the_same_draws(tmp_path, until, accumulate):
+def test_resumed_run_gives_the_same_draws(tmp_path, until, accumulate):
     """In the middle of an epoch of six batches, and between two."""
 
     def parts(name):
@@ -120,38 +120,38 @@ def test_a_loaded_run_gives_the_same_draws(tmp_path, until, accumulate):
         return prepared(gpt2(dropout=0.1), store, **kwargs)
 
     accelerator, run, loader = parts("whole")
-    go(accelerator, run, loader)
+    run_loop(accelerator, run, loader)
     whole = run.stepper.draws
 
     accelerator, run, loader = parts("stopped")
-    go(accelerator, run, loader, until=until + 1, every=until, folder=tmp_path)
+    run_loop(accelerator, run, loader, until=until + 1, every=until, folder=tmp_path)
 
     accelerator, run, loader = parts("stopped")
     torch.manual_seed(99)  # as in another process
     accelerator.load_state(str(tmp_path / f"step-{until}"))
     assert run.taken == until
-    go(accelerator, run, loader)
+    run_loop(accelerator, run, loader)
     assert_same_draws(run.stepper.draws, whole, exactly=True)
 
 
-def test_an_order_that_is_not_known_any_more_is_named(tmp_path):
+def test_resume_with_unseeded_shuffling_warns(tmp_path):
     unseeded = {"shuffle": True, "dataloader_config": DataLoaderConfiguration()}
     accelerator, run, loader = prepared(llama(), DrawStore(tmp_path / "draws"), **unseeded)
-    go(accelerator, run, loader, until=7, every=4, folder=tmp_path)
+    run_loop(accelerator, run, loader, until=7, every=4, folder=tmp_path)
     accelerator, run, loader = prepared(llama(), DrawStore(tmp_path / "draws"), **unseeded)
     accelerator.load_state(str(tmp_path / "step-4"))
-    another = pytest.warns(UserWarning, match="its draw of step 6, and others that are stored")
-    with another, pytest.warns(UserWarning, match=r"not known any more.*use_seedable_sampler"):
-        go(accelerator, run, loader)
+    another = pytest.warns(UserWarning, match="draw of step 6")
+    with another, pytest.warns(UserWarning, match="use_seedable_sampler"):
+        run_loop(accelerator, run, loader)
     assert [draw.step for draw in run.stepper.draws] == KEPT
 
 
-def test_a_run_with_other_settings_is_not_loaded(tmp_path):
+def test_resume_with_different_settings_raises(tmp_path):
     accelerator, run, loader = prepared(llama(), DrawStore(tmp_path / "draws"))
-    go(accelerator, run, loader, until=5, every=4, folder=tmp_path)
+    run_loop(accelerator, run, loader, until=5, every=4, folder=tmp_path)
     other = Cyclical(steps=24, cycles=2, exploration=0.5, draws_per_cycle=2)
     accelerator, *_ = prepared(llama(), MemoryDraws(), schedule=other)
-    with pytest.raises(SettingsMismatchError, match="cannot resume: schedule was"):
+    with pytest.raises(SettingsMismatchError, match="schedule"):
         accelerator.load_state(str(tmp_path / "step-4"))
 
 
@@ -159,7 +159,7 @@ def test_skipped_steps_do_not_count():
     draws = MemoryDraws()
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, backoff_factor=2.0**-45)
     accelerator, run, loader = prepared(llama(), draws, scaler=scaler)
-    ticks = go(accelerator, run, loader)
+    ticks = run_loop(accelerator, run, loader)
     skipped = sum(tick is None for tick in ticks)
     assert 0 < skipped < 6
     assert [tick.step for tick in ticks if tick] == list(range(12))
@@ -167,7 +167,7 @@ def test_skipped_steps_do_not_count():
     assert [draw.step for draw in draws] == KEPT
 
 
-def test_a_schedule_applies_to_what_accelerate_makes_of_a_sampler():
+def test_schedule_applies_to_prepared_sampler():
     _, run, _ = prepared(llama(), MemoryDraws())
     tick = SCHEDULE.apply(run.sampler, 1)
     (group,) = run.sampler.optimizer.param_groups  # pyright: ignore[reportAttributeAccessIssue]
@@ -176,64 +176,64 @@ def test_a_schedule_applies_to_what_accelerate_makes_of_a_sampler():
     assert (group["lr"], group["temperature"]) == (0.05, 0.0)
 
 
-def test_what_is_refused(tmp_path):
+def test_invalid_arguments_raise(tmp_path):
     model, data = llama(), sentences()
     accelerator = Accelerator(cpu=True)
     sampler = SGHMC(model.parameters(), num_data=num_targets(data, model), **OPTIONS)
-    with pytest.raises(ValueError, match=r"sampler must be the one that accelerator.prepare"):
+    with pytest.raises(ValueError, match="sampler must be"):
         AcceleratedRun(accelerator, model, sampler, SCHEDULE, MemoryDraws())
 
     draws = MemoryDraws()
     parts = prepared(model, draws, gradient_accumulation_steps=2)
     accelerator, run, loader = parts
-    with pytest.raises(ValueError, match=r"loader must be the one that accelerator.prepare"):
+    with pytest.raises(ValueError, match="loader must be"):
         next(run.batches(DataLoader(data)))
     batches = run.batches(loader)
     with accelerator.accumulate(run.model):
         accelerator.backward(run.model(**next(batches)).loss)
         run.step()
-    with pytest.raises(ValueError, match=r"call it where step.. has returned a tick"):
+    with pytest.raises(ValueError, match="save_state must be"):
         accelerator.save_state(str(tmp_path / "too-soon"))
     del batches
-    with pytest.raises(ValueError, match=r"draws must be a DrawStore or MemoryDraws, got 'runs'"):
+    with pytest.raises(ValueError, match="draws must be"):
         prepared(llama(), "runs")
-    with pytest.raises(ValueError, match=r"schedule must be a csgmcmc schedule.*, got 12"):
+    with pytest.raises(ValueError, match="schedule must be"):
         prepared(llama(), MemoryDraws(), schedule=12)  # pyright: ignore[reportArgumentType]
 
-    go(*prepared(llama(), draws))
-    with pytest.raises(ValueError, match=r"chain 0 has draws already.*: accelerator.load_state"):
-        go(*prepared(llama(), draws))
+    run_loop(*prepared(llama(), draws))
+    with pytest.raises(ValueError, match="chain 0 has draws already"):
+        run_loop(*prepared(llama(), draws))
 
 
-def test_an_n_that_does_not_fit_the_data_is_warned_of():
+def test_wrong_num_data_warns():
     accelerator, run, loader = prepared(llama(), MemoryDraws(), num_data=3)
-    with pytest.warns(SamplingWarning, match="num_data=3, but the data set has 12 examples"):
-        go(accelerator, run, loader, until=1)
+    with pytest.warns(SamplingWarning, match="num_data=3"):
+        run_loop(accelerator, run, loader, until=1)
     accelerator, run, loader = prepared(llama(), MemoryDraws(), num_data=10_000)
-    with pytest.warns(SamplingWarning, match=r"num_data=10000, but .* times too cold"):
-        go(accelerator, run, loader, until=1)
+    with pytest.warns(SamplingWarning, match="num_data=10000"):
+        run_loop(accelerator, run, loader, until=1)
 
 
-def test_sequences_in_the_place_of_tokens_are_refused():
+def test_number_of_sequences_as_num_data_raises():
     accelerator, run, loader = prepared(llama(), MemoryDraws(), num_data=len(sentences()))
-    with pytest.raises(ValueError, match=r"num_data=12 is the number of sequences.*num_targets"):
-        go(accelerator, run, loader)
+    with pytest.raises(ValueError, match="num_data=12"):
+        run_loop(accelerator, run, loader)
 
 
-def test_streams_are_refused():
+def test_stream_raises():
     class Stream(IterableDataset):
         def __iter__(self):
             return iter(sentences())
 
     accelerator, run, _ = prepared(llama(), MemoryDraws())
-    with pytest.raises(ValueError, match="loader must have a length, got one of a stream"):
+    with pytest.raises(ValueError, match="loader must have a length"):
         next(run.batches(accelerator.prepare(DataLoader(Stream(), batch_size=2))))
 
 
-def test_sharded_models_are_refused(monkeypatch):
+def test_sharded_model_raises(monkeypatch):
     accelerator, run, _ = prepared(llama(), MemoryDraws())
     monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
-    with pytest.raises(ValueError, match="shards the model with DEEPSPEED"):
+    with pytest.raises(ValueError, match="DEEPSPEED shards"):
         AcceleratedRun(accelerator, run.model, run.sampler, SCHEDULE, MemoryDraws())
 
 
@@ -254,7 +254,7 @@ def torchrun(job: str, out: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", ["accelerate", "trainer", "trainer-classes"])
-def test_two_processes_draw_what_a_chain_with_batches_twice_as_large_draws(tmp_path, job):
+def test_two_processes_equal_chain_with_twice_the_batch_size(tmp_path, job):
     result = torchrun(job, tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     one, other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
@@ -264,7 +264,7 @@ def test_two_processes_draw_what_a_chain_with_batches_twice_as_large_draws(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("job", ["accelerate-seeds", "trainer-seeds", "trainer-by-hand"])
-def test_processes_that_would_sample_another_law_are_refused(tmp_path, job):
+def test_processes_with_different_seeds_or_summed_means_raise(tmp_path, job):
     result = torchrun(job, tmp_path)
     assert result.returncode != 0
     seeds = "have different seeds or chain numbers"

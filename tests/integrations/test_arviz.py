@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from csgmcmc import DrawStore, MemoryDraws, Posterior, diagnostics
 from csgmcmc.integrations import arviz
 from csgmcmc.posterior import Gaussian
-from tests.posterior.support import Tied, conv_net, in_memory, mlp, random, randomise
+from tests.posterior.support import conv_net, mlp, random, randomise
 
 CYCLES = np.repeat([0, 1, 2, 3], 5)
 
@@ -57,20 +57,20 @@ def test_draws_become_variables_by_chain_and_draw(kind, tmp_path):
     assert tree.attrs["inference_library"] == "csgmcmc"
 
 
-def test_names_choose_what_is_taken():
+def test_names_select_tensors():
     draws = two_chains()
     by_name = to_arviz(draws, names=["3.bias"])
     by_function = to_arviz(draws, names=lambda name: name.endswith("bias"))
     assert set(by_name["posterior"].data_vars) == {"3.bias"}
     assert set(to_arviz(draws, names="3.bias")["posterior"].data_vars) == {"3.bias"}
     assert set(by_function["posterior"].data_vars) == {"0.bias", "3.bias"}
-    with pytest.raises(ValueError, match=r"names asks for 4\.bias, the draws have 0\.weight"):
+    with pytest.raises(ValueError, match="names must be"):
         to_arviz(draws, names=["4.bias", "3.bias"])
-    with pytest.raises(ValueError, match="names asks for nothing"):
+    with pytest.raises(ValueError, match="names must be"):
         to_arviz(draws, names=lambda _: False)
 
 
-def test_what_counts_is_left_out_unless_it_is_named():
+def test_integer_buffers_are_left_out_unless_named():
     draws = MemoryDraws()
     for step in range(4):
         draws.append(randomise(conv_net(), seed=step), step=step)
@@ -79,18 +79,10 @@ def test_what_counts_is_left_out_unless_it_is_named():
     assert found["1.num_batches_tracked"].values.tolist() == [[0, 1, 2, 3]]
 
 
-def test_too_many_numbers_are_refused_until_it_is_said():
-    draws = two_chains()
-    with pytest.raises(ValueError, match=r"hold 2,040 numbers, more than limit=2,000.*names"):
-        to_arviz(draws, limit=2000)
-    assert to_arviz(draws, limit=2040)["posterior"]["0.bias"].shape == (2, 20, 6)
-    assert to_arviz(draws, limit=240, names="0.bias")["posterior"]["0.bias"].shape == (2, 20, 6)
-
-
 # Chains and cycles
 
 
-def test_cycles_can_be_the_chains():
+def test_cycles_as_chains():
     draws = two_chains()
     found = to_arviz(draws, names="0.bias", by="cycle")["posterior"]
     assert found["0.bias"].shape == (8, 5, 6)
@@ -102,19 +94,14 @@ def test_cycles_can_be_the_chains():
         assert np.array_equal(found["0.bias"].values[4 * chain : 4 * chain + 4], expected)
 
 
-@pytest.mark.parametrize(
-    ("by", "counts"), [("chain", "20, 18"), ("cycle", "5, 5, 5, 5, 3, 5, 5, 5")]
-)
-def test_unequal_numbers_are_refused_or_cut_to_the_last(by, counts):
+@pytest.mark.parametrize("by", ["chain", "cycle"])
+def test_unequal_numbers_of_draws_raise(by):
     draws = [draw for draw in two_chains() if draw.chain_id == 0 or draw.step >= 20]
-    with pytest.raises(ValueError, match=rf"{by}s have unequal numbers of draws \({counts}\)"):
+    with pytest.raises(ValueError, match=f"each {by}"):
         to_arviz(draws, by=by)
-    found = to_arviz(draws, by=by, cut=True)["posterior"]
-    assert found["0.bias"].shape == ((2, 18, 6) if by == "chain" else (8, 3, 6))
-    assert found.coords["step"].values.reshape(-1)[0] == 20
 
 
-def test_chains_that_differ_in_their_steps_have_them_by_chain():
+def test_coordinates_of_chains_with_different_steps():
     draws = MemoryDraws()
     for chain in (0, 1):
         for step in range(4):
@@ -127,7 +114,7 @@ def test_chains_that_differ_in_their_steps_have_them_by_chain():
     assert found.coords["cycle"].dims == ("draw",)
 
 
-def test_function_values_follow_their_draws():
+def test_function_values_follow_the_order_of_draws():
     draws = list(two_chains())
     order = np.random.default_rng(0).permutation(40)
     values = random(40, 3)
@@ -138,17 +125,7 @@ def test_function_values_follow_their_draws():
     assert shuffled.coords["cycle"].values.tolist() == CYCLES.tolist()
 
 
-def test_function_values_with_numbers_of_chains_and_cycles():
-    values = random(40)
-    found = to_arviz({"f": values}, chains=[3] * 20 + [5] * 20, cycles=[*CYCLES, *CYCLES])
-    assert found["posterior"].coords["chain"].values.tolist() == [3, 5]
-    assert found["posterior"].coords["cycle"].values.tolist() == CYCLES.tolist()
-    one = to_arviz({"f": values[:20]}, cycles=CYCLES, by="cycle")["posterior"]
-    expected = diagnostics.cycles_as_chains(values[:20], CYCLES)
-    assert np.array_equal(one["f"].values, expected)
-
-
-def test_arranged_function_values_stay_as_they_are():
+def test_function_values_with_dimensions_for_chains_and_draws():
     values = random(2, 20, 3)
     found = to_arviz({"f": values}, dims={"f": ["point"]}, coords={"point": ["a", "b", "c"]})[
         "posterior"
@@ -160,50 +137,30 @@ def test_arranged_function_values_stay_as_they_are():
 @pytest.mark.parametrize(
     ("values", "options", "message"),
     [
-        ({"f": np.zeros(4)}, {}, r"f must have dimensions for chains and draws, got shape \(4,\)"),
-        ({"f": np.zeros(5)}, {"chains": [0] * 4}, "leading dimension for the 4 draws"),
-        ({"f": np.zeros(4)}, {"chains": [0] * 4, "cycles": [0] * 3}, r"cycles of shape \(3,\)"),
-        ({"f": np.zeros((2, 4))}, {"by": "cycle"}, "needs the cycle of each draw"),
-        ({"f": np.zeros(4)}, {"chains": [0] * 4, "by": "cycle"}, "needs the cycle of each draw"),
-        ({"f": np.zeros((2, 4))}, {"by": "step"}, "by must be one of 'chain', 'cycle'"),
-        ({"f": np.zeros((2, 4))}, {"names": ["f"]}, "names is for draws"),
-        ({"step": np.zeros((2, 4))}, {}, "'step' is the name of a coordinate"),
-        ({}, {}, "values is empty"),
-        ([], {}, "values is empty"),
-        (torch.zeros(3, 2), {}, "values must be draws, or a dictionary"),
-        ({"f": np.zeros(4)}, {"draws": []}, "draws is empty"),
+        ({"f": np.zeros(4)}, {}, "f needs draws"),
+        ({"f": np.zeros(5)}, {"draws": list(two_chains())}, "f must have 40 rows"),
+        ({"f": np.zeros((2, 4))}, {"by": "cycle"}, "by='cycle'"),
+        ({"f": np.zeros((2, 4))}, {"by": "step"}, "by must be"),
+        ([], {}, "values must be"),
+        (torch.zeros(3, 2), {}, "values must be"),
     ],
 )
-def test_bad_input_is_one_sentence(values, options, message):
+def test_invalid_arguments_raise(values, options, message):
     with pytest.raises(ValueError, match=message):
         to_arviz(values, **options)
 
 
-def test_draws_of_two_models_are_refused():
-    draws = in_memory(mlp, 1)[:] + in_memory(Tied, 2)[1:]
-    with pytest.raises(ValueError, match=r"chain 0, step 1 is of another model: it has no 0\.bias"):
-        to_arviz(draws)
-
-
-def test_draws_know_their_chains_themselves():
-    draws = two_chains()
-    with pytest.raises(ValueError, match="are for function values"):
-        to_arviz(draws, draws=draws)
-    with pytest.raises(ValueError, match="known from draws"):
-        to_arviz({"f": np.zeros(40)}, draws=draws, cycles=np.zeros(40))
-
-
-def test_a_missing_package_says_what_to_install(monkeypatch):
+def test_missing_package_names_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz_base", None)
     with pytest.raises(ImportError, match=r"pip install 'csgmcmc\[arviz\]'"):
         to_arviz(two_chains())
 
 
-# What ArviZ makes of it
+# ArviZ's own functions
 
 
 @pytest.mark.parametrize("by", ["chain", "cycle"])
-def test_statistics_are_those_of_the_diagnostics(by):
+def test_statistics_equal_diagnostics(by):
     draws = two_chains()
     tree = to_arviz(draws, by=by)
     arrays = {name: values.values for name, values in tree["posterior"].data_vars.items()}
@@ -215,10 +172,9 @@ def test_statistics_are_those_of_the_diagnostics(by):
     options: dict[str, Any] = {"round_to": "none"}  # typed as a number
     table = arviz_stats.summary(tree, var_names=["3.bias"], **options)
     np.testing.assert_allclose(table["mean"], arrays["3.bias"].mean((0, 1)), rtol=1e-12)
-    np.testing.assert_allclose(table["mcse_mean"], diagnostics.mcse(arrays["3.bias"]), rtol=1e-12)
 
 
-def test_loo_is_that_of_a_linear_regression():
+def test_loo_of_linear_regression_equals_closed_form():
     """Exact draws of a conjugate posterior: leaving out a point has a closed form."""
     count, noise = 30, 0.5
     inputs, generator = random(count, 2, seed=1), torch.Generator().manual_seed(2)

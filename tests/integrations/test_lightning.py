@@ -1,4 +1,4 @@
-"""A Lightning run is the chain that `Chain` would run, also when it is stopped and resumed."""
+"""A Lightning run keeps the draws of `Chain`."""
 
 import csv
 import os
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import EarlyStopping, GradientAccumulationScheduler
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.plugins import MixedPrecision
 from lightning.pytorch.strategies import ModelParallelStrategy
@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from csgmcmc import SGHMC, Chain, Constant, DrawStore, MemoryDraws, Posterior
+from csgmcmc import SGHMC, Chain, Constant, DrawStore, Keep, MemoryDraws, Posterior
 from csgmcmc.errors import DivergedError, SamplingWarning
 from csgmcmc.integrations.lightning import ResumableLoader, SamplingCallback
 from tests.integrations import lightning_support
@@ -46,7 +46,7 @@ pytestmark = [
 ]
 
 
-# What a run is
+# Draws
 
 
 class OfDictionaries(Network):
@@ -61,17 +61,17 @@ def as_dictionaries(loader: DataLoader) -> DataLoader:
     return DataLoader(rows, batch_size=loader.batch_size)  # pyright: ignore[reportArgumentType]
 
 
-def test_an_n_that_does_not_fit_the_data_is_warned_of():
+def test_wrong_num_data_warns():
     short = {"max_steps": 2, "schedule": Constant(2)}
-    with pytest.warns(SamplingWarning, match=r"num_data=12, but .* 48 examples.* num_data=48"):
+    with pytest.warns(SamplingWarning, match="num_data=12"):
         fit(Network(num_data=12), **short)
-    with pytest.warns(SamplingWarning, match="num_data=12, but the data set has 48 examples"):
+    with pytest.warns(SamplingWarning, match="num_data=12"):
         fit(Network(num_data=12), loader=ResumableLoader(in_order()), **short)
-    with pytest.warns(SamplingWarning, match=r"num_data=480, .* 10 times too cold"):
+    with pytest.warns(SamplingWarning, match="num_data=480"):
         fit(Network(num_data=480), **short)
     fit(Network(num_data=48 * 6), **short)  # a loss of the six inputs, perhaps
     for wrong in (12, 480):
-        with pytest.warns(SamplingWarning, match=f"num_data={wrong}, but .* make .* num_data=48"):
+        with pytest.warns(SamplingWarning, match=f"num_data={wrong}"):
             fit(OfDictionaries(num_data=wrong), loader=as_dictionaries(in_order()), **short)
     fit(OfDictionaries(num_data=48), loader=as_dictionaries(in_order()), **short)
 
@@ -85,7 +85,7 @@ def test_an_n_that_does_not_fit_the_data_is_warned_of():
     ],
     ids=["plain", "accumulated", "clipped"],
 )
-def test_draws_are_those_of_a_chain(ours, theirs):
+def test_draws_equal_those_of_chain(ours, theirs):
     module = Network()
     sampler = module.configure_optimizers()
     chain = Chain(module, cross_entropy, in_order(), sampler, SCHEDULE, progress=False, **ours)
@@ -94,13 +94,13 @@ def test_draws_are_those_of_a_chain(ours, theirs):
     assert_same(draws, chain.run(), rtol=1e-4, atol=1e-5)
 
 
-def test_an_epoch_that_ends_with_fewer_batches_still_steps_with_their_mean():
+def test_last_step_of_epoch_is_mean_over_fewer_batches():
     """Of five batches two, two and one are accumulated: Lightning halves the last one's loss."""
     data = Points(40)
     draws = fit(
         Network(num_data=40),
         loader=DataLoader(data, batch_size=8),
-        schedule=Constant(6, every=1),
+        schedule=Constant(6, keep=Keep(every=1)),
         max_steps=6,
         accumulate_grad_batches=2,
     )
@@ -109,7 +109,7 @@ def test_an_epoch_that_ends_with_fewer_batches_still_steps_with_their_mean():
     batches = list(DataLoader(data, batch_size=8))
     wanted = MemoryDraws()
     for step, numbers in enumerate([(0, 1), (2, 3), (4,)] * 2):
-        tick = Constant(6, every=1).apply(sampler, step)
+        tick = Constant(6, keep=Keep(every=1)).apply(sampler, step)
         sampler.zero_grad()
         for number in numbers:
             (module.training_step(batches[number], 0) / len(numbers)).backward()
@@ -118,7 +118,7 @@ def test_an_epoch_that_ends_with_fewer_batches_still_steps_with_their_mean():
     assert_same(draws, wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_any_optimizer_follows_the_schedule():
+def test_torch_optimizer_follows_schedule():
     class Plain(Network):
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.2)
@@ -136,7 +136,7 @@ def test_any_optimizer_follows_the_schedule():
     assert len(callback.draws) == 12
 
 
-def test_validation_does_not_disturb():
+def test_validation_does_not_change_draws():
     """Neither the modes of the layers, nor what shuffling, augmentation and dropout draw."""
 
     def run(module, *validation, **options):
@@ -153,7 +153,7 @@ def test_validation_does_not_disturb():
     assert_same(draws, run(Network(dropout=0.3)))
 
 
-def test_the_posterior_takes_the_module():
+def test_posterior_of_module():
     module = Network()
     draws = fit(module)
     inputs = Points().inputs
@@ -176,7 +176,7 @@ def test_the_posterior_takes_the_module():
     assert len(probs(posterior.predict_loader(in_order()))) == 48
 
 
-def test_the_loggers_are_told(tmp_path):
+def test_loggers_receive_metrics(tmp_path):
     draws = fit(logger=CSVLogger(tmp_path), log_every_n_steps=5)
     with (tmp_path / "lightning_logs" / "version_0" / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -188,7 +188,7 @@ def test_the_loggers_are_told(tmp_path):
     assert int(rows[-1]["csgmcmc/draws"]) == len(draws)
 
 
-def test_pytorch_lightning_works_too():
+def test_pytorch_lightning_package():
     other = pytest.importorskip("pytorch_lightning")
 
     class Other(other.LightningModule):
@@ -228,7 +228,7 @@ def test_mixed_precision_keeps_weights_of_32_bits():
 
 
 @pytest.mark.parametrize("bad", [None, 30])
-def test_a_step_that_a_gradient_scaler_skips_moves_nothing_and_counts(bad):
+def test_step_skipped_by_gradient_scaler_counts(bad):
     """That is what 16-mixed does on a GPU when gradients overflow."""
 
     class Overflows(Network):
@@ -238,30 +238,30 @@ def test_a_step_that_a_gradient_scaler_skips_moves_nothing_and_counts(bad):
 
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)  # pyright: ignore[reportPrivateImportUsage]
     plugin = MixedPrecision("16-mixed", "cpu", scaler=scaler)
-    draws = fit(Overflows(), plugins=[plugin], schedule=Constant(STEPS, every=1))
+    draws = fit(Overflows(), plugins=[plugin], schedule=Constant(STEPS, keep=Keep(every=1)))
     weights = [draw.tensors()["net.0.weight"] for draw in draws]
     still = [step for step in range(1, STEPS) if torch.equal(weights[step - 1], weights[step])]
     assert still == ([] if bad is None else [bad])
     if bad is None:
-        one = fit(schedule=Constant(STEPS, every=1), max_steps=STEPS)[0]
+        one = fit(schedule=Constant(STEPS, keep=Keep(every=1)), max_steps=STEPS)[0]
         torch.testing.assert_close(one.tensors(), draws[0].tensors(), rtol=1e-2, atol=1e-2)
 
 
-def test_weights_of_16_bits_are_warned_of():
-    with pytest.warns(UserWarning, match=r"torch.bfloat16, which rounds .*\(precision='bf16-"):
+def test_bfloat16_weights_warn():
+    with pytest.warns(UserWarning, match="torch.bfloat16"):
         fit(precision="bf16-true")
 
 
-# How long
+# Length of the run
 
 
-def test_a_trainer_that_runs_on_after_the_schedule_is_refused():
-    with pytest.raises(ValueError, match=r"takes 66 steps, more than the 60 .*max_steps=60"):
+def test_trainer_with_more_steps_than_schedule_raises():
+    with pytest.raises(ValueError, match="max_steps=60"):
         fit(max_steps=-1, max_epochs=11)
 
 
-def test_a_trainer_that_stops_before_the_schedule_is_named():
-    with pytest.warns(UserWarning, match=r"54 of the 60 .* 9 of its 12 draws: .*max_steps=60"):
+def test_trainer_with_fewer_steps_than_schedule_warns():
+    with pytest.warns(UserWarning, match=r"9 of its 12 draws: .*max_steps=60"):
         draws = fit(max_steps=-1, max_epochs=9)
     assert len(draws) == 9
 
@@ -273,7 +273,7 @@ class Rising(Network):
         self.log("loss", float(self.global_step))
 
 
-def test_early_stopping_is_warned_of_and_its_end_says_how_many_draws_there_are():
+def test_early_stopping_warns_at_start_and_end():
     callback = SamplingCallback(SCHEDULE)
     early = EarlyStopping("loss", patience=2)
     trainer = make_trainer(callback, early, num_sanity_val_steps=0)
@@ -281,36 +281,27 @@ def test_early_stopping_is_warned_of_and_its_end_says_how_many_draws_there_are()
         trainer.fit(Rising(), in_order(), in_order())
     ours = [warning for warning in caught if warning.category is SamplingWarning]
     first, last = (str(warning.message) for warning in ours)
-    assert first.startswith("EarlyStopping may end the run before its draws are made")
-    assert last.startswith("the run has ended at step 18 of 60 with 3 of 12 draws, before the end")
+    assert first.startswith("EarlyStopping")
+    assert "step 18 of 60 with 3 of 12 draws" in last
     assert len(callback.draws) == 3
 
 
-def test_an_error_says_how_many_draws_there_are():
+def test_error_notes_number_of_draws():
     with pytest.raises(Stopped) as caught:
         make_trainer(SamplingCallback(SCHEDULE), StopAt(25)).fit(Network(), in_order())
     (note,) = caught.value.__notes__
     assert "ended at step 25 of 60 with 4 of 12 draws" in note
 
 
-def test_a_trial_run_is_not():
+def test_fast_dev_run_does_not_warn():
     assert len(fit(fast_dev_run=True)) == 0
 
 
-def test_a_trainer_without_an_end_stops_with_the_schedule():
+def test_endless_trainer_stops_with_schedule():
     assert len(fit(max_steps=-1, max_epochs=-1)) == 12
 
 
-def test_steps_whose_number_is_not_known_stop_with_the_schedule():
-    callback = SamplingCallback(SCHEDULE)
-    accumulation = GradientAccumulationScheduler({0: 2, 4: 1})
-    trainer = make_trainer(callback, accumulation, max_steps=-1, max_epochs=1000)
-    trainer.fit(Network(), in_order())
-    assert len(callback.draws) == 12
-    assert trainer.current_epoch == 12  # four of 3 steps, eight of 6
-
-
-# What is refused
+# Errors
 
 
 class Returns(Network):
@@ -336,68 +327,58 @@ def with_plan(module):
 @pytest.mark.parametrize(
     ("module", "error", "words"),
     [
-        (Returns(sampler_of, automatic=False), ValueError, "automatic_optimization is False"),
+        (Returns(sampler_of, automatic=False), ValueError, "automatic_optimization must be True"),
         (Returns(lambda m: [sampler_of(m)] * 2), RuntimeError, "multiple optimizers"),
-        (Returns(with_plan), ValueError, "returns StepLR, but the schedule of SamplingCallback"),
+        (Returns(with_plan), ValueError, "configure_optimizers must .* StepLR"),
     ],
     ids=["manual", "two", "lr scheduler"],
 )
-def test_other_optimization_is_refused(module, error, words):
+def test_unsupported_optimization_raises(module, error, words):
     with pytest.raises(error, match=words):
         fit(module)
 
 
 @pytest.mark.filterwarnings("ignore:`LightningModule.configure_optimizers` returned `None`")
-def test_no_optimizer_is_refused():
-    with pytest.raises(ValueError, match="configure_optimizers must return a sampler"):
+def test_no_optimizer_raises():
+    with pytest.raises(ValueError, match="configure_optimizers must return one sampler"):
         fit(Returns(lambda _: None))
 
 
-def test_a_sampler_of_another_chain_is_refused():
-    with pytest.raises(ValueError, match="chain_id=1, but the sampler draws the noise of chain 0"):
+def test_chain_id_different_from_sampler_raises():
+    with pytest.raises(ValueError, match="chain_id=1"):
         make_trainer(SamplingCallback(SCHEDULE, chain_id=1)).fit(Network(), in_order())
 
 
-def test_a_sampler_brings_its_chain():
+def test_chain_id_comes_from_sampler():
     assert fit(Network(chain_id=4)).chain_ids == [4]
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((100,), "schedule must be a csgmcmc schedule, such as Cyclical, got 100"),
-        ((SCHEDULE, "runs/mine"), "draws must be a DrawStore or MemoryDraws, got 'runs/mine'"),
+        ((100,), "schedule must be"),
+        ((SCHEDULE, "runs/mine"), "draws must be"),
     ],
 )
-def test_wrong_arguments_are_named(arguments, words):
+def test_invalid_arguments_raise(arguments, words):
     with pytest.raises(ValueError, match=words):
-        SamplingCallback(*arguments)
-    with pytest.raises(ValueError, match="chain_id must be at least 0, got -1"):
-        SamplingCallback(SCHEDULE, chain_id=-1)
+        make_trainer(SamplingCallback(*arguments)).fit(Network(), in_order())
 
 
-def test_a_sharded_model_is_refused():
+def test_sharded_strategy_raises():
     trainer: Any = SimpleNamespace(strategy=ModelParallelStrategy())
-    with pytest.raises(ValueError, match="ModelParallelStrategy does not keep all weights"):
+    with pytest.raises(ValueError, match="strategy must be"):
         SamplingCallback(SCHEDULE).setup(trainer, Network(), "fit")
-
-
-def test_draws_in_the_memory_of_another_process_are_refused(monkeypatch):
-    callback = SamplingCallback(SCHEDULE)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(ValueError, match="keep them in a DrawStore"):
-        make_trainer(callback).fit(Network(), in_order())
 
 
 def test_weights_that_are_not_finite_are_never_kept():
     draws = MemoryDraws()
-    with pytest.raises(DivergedError, match="diverged: a weight is not finite at step 1") as caught:
-        fit(Network(lr=1e30), draws=draws, schedule=Constant(STEPS, every=1))
-    assert "gradient_clip_val" in caught.value.__notes__[0]
+    with pytest.raises(DivergedError, match="a weight is not finite at step 1"):
+        fit(Network(lr=1e30), draws=draws, schedule=Constant(STEPS, keep=Keep(every=1)))
     assert [draw.step for draw in draws] == [0]
 
 
-def test_without_lightning_it_says_what_to_install(monkeypatch):
+def test_missing_package_names_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
     monkeypatch.delitem(sys.modules, "csgmcmc.integrations.lightning")
     with pytest.raises(ImportError, match=r"pip install 'csgmcmc\[lightning\]'"):
@@ -407,7 +388,7 @@ def test_without_lightning_it_says_what_to_install(monkeypatch):
 # Two processes
 
 
-def test_replicas_stay_equal_and_only_the_first_writes(tmp_path):
+def test_replicas_stay_equal_and_first_process_writes(tmp_path):
     result = subprocess.run(
         [sys.executable, lightning_support.__file__, str(tmp_path)],
         env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},

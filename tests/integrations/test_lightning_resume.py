@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
-from csgmcmc import Constant, DrawStore
+from csgmcmc import Constant, DrawStore, Keep
 from csgmcmc.errors import DrawConflictError, SettingsMismatchError
 from csgmcmc.integrations.lightning import ResumableLoader, SamplingCallback
 from tests.integrations.lightning_support import (
@@ -90,7 +90,7 @@ def whole(tmp_path_factory) -> Any:
 
 
 @pytest.mark.parametrize("stop", [8, 20, 31, 44])
-def test_stopped_in_an_epoch_it_goes_on_bit_for_bit(whole, tmp_path, stop):
+def test_resume_within_epoch_is_exact(whole, tmp_path, stop):
     with pytest.raises(Stopped):
         run_part(tmp_path, stop=stop)
     run_part(tmp_path, resume=True)
@@ -120,7 +120,7 @@ def test_stopped_in_an_epoch_it_goes_on_bit_for_bit(whole, tmp_path, stop):
         "short epochs",
     ],
 )
-def test_stopped_again_and_again_it_goes_on_bit_for_bit(whole, tmp_path, make_loader, options):
+def test_repeated_resume_is_exact(whole, tmp_path, make_loader, options):
     for number, stop in enumerate((19, 33)):
         with pytest.raises(Stopped):
             run_part(tmp_path, make_loader, stop=stop, resume=number > 0, **options)
@@ -128,9 +128,9 @@ def test_stopped_again_and_again_it_goes_on_bit_for_bit(whole, tmp_path, make_lo
     assert_same(whole(make_loader, **options), DrawStore(tmp_path / "store"))
 
 
-def test_a_trainer_that_ended_too_early_goes_on(whole, tmp_path):
+def test_resume_after_trainer_with_too_few_steps(whole, tmp_path):
     """From a checkpoint that was made by hand, after the run."""
-    with pytest.warns(UserWarning, match="stops after 22 of the 60 steps"):
+    with pytest.warns(UserWarning, match="22 of the 60 steps"):
         trainer = run_part(tmp_path, max_steps=22)
     trainer.save_checkpoint(tmp_path / "last.ckpt")
     run_part(tmp_path, resume=True)
@@ -138,14 +138,13 @@ def test_a_trainer_that_ended_too_early_goes_on(whole, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint that ended before")
-def test_a_run_that_goes_another_way_keeps_the_draws_that_are_there(whole, tmp_path):
+def test_resume_with_plain_loader_keeps_stored_draws(whole, tmp_path):
     """Resumed in an epoch with a plain loader, as Lightning warns, the order is another one."""
     with pytest.raises(Stopped):
         run_part(tmp_path, shuffled, stop=18, every=5)
     before = DrawStore(tmp_path / "store")
     assert [draw.step for draw in before if draw.step >= 15] == [17]
-    words = "does not continue exactly .* its draw of step 17, .*; a ResumableLoader"
-    with pytest.warns(UserWarning, match=words) as caught:
+    with pytest.warns(UserWarning, match="draw of step 17") as caught:
         run_part(tmp_path, shuffled, resume=True, every=5)
     assert sum("exactly" in str(each.message) for each in caught) == 1
     after = DrawStore(tmp_path / "store")
@@ -153,7 +152,7 @@ def test_a_run_that_goes_another_way_keeps_the_draws_that_are_there(whole, tmp_p
     assert_same(before, after[: len(before)])
 
 
-def test_another_draw_that_a_checkpoint_does_not_explain_is_refused(tmp_path):
+def test_conflicting_draw_of_another_process_raises(tmp_path):
     """Another process wrote the chain meanwhile."""
 
     class Intrudes(Callback):
@@ -162,14 +161,14 @@ def test_another_draw_that_a_checkpoint_does_not_explain_is_refused(tmp_path):
                 callback.draws.append(pl_module, step=17, cycle=SCHEDULE(17).cycle)
 
     callback = SamplingCallback(SCHEDULE)
-    with pytest.raises(DrawConflictError, match="already has a different draw at step 17"):
+    with pytest.raises(DrawConflictError, match="step 17"):
         make_trainer(Intrudes(), callback).fit(Network(), in_order())
 
 
-def test_what_is_in_the_way_of_resuming_is_said(tmp_path):
+def test_resume_with_different_settings_raises(tmp_path):
     with pytest.raises(Stopped):
         run_part(tmp_path, stop=40)
-    with pytest.raises(ValueError, match=r"chain 0 has draws already.*: fit\(\.\.\., ckpt_path"):
+    with pytest.raises(ValueError, match="chain 0 has draws already"):
         run_part(tmp_path)
     path = tmp_path / "last.ckpt"
 
@@ -177,20 +176,16 @@ def test_what_is_in_the_way_of_resuming_is_said(tmp_path):
         trainer = make_trainer(callback, ModelCheckpoint(tmp_path, every_n_train_steps=7))
         trainer.fit(Network(0.3, **options), resumable(), ckpt_path=path, weights_only=True)
 
-    with pytest.raises(
-        SettingsMismatchError, match=r"cannot resume: schedule was Cyclical\(steps=60"
-    ):
-        resume(SamplingCallback(Constant(STEPS, every=1)))
-    with pytest.raises(
-        SettingsMismatchError, match=r"cannot resume: groups.0.initial_lr was 0.1 .* 0.2"
-    ):
+    with pytest.raises(SettingsMismatchError, match="schedule"):
+        resume(SamplingCallback(Constant(STEPS, keep=Keep(every=1))))
+    with pytest.raises(SettingsMismatchError, match="initial_lr"):
         resume(SamplingCallback(SCHEDULE), lr=0.2)
-    with pytest.warns(UserWarning, match="6 of the 6 draws before step 35 are not in draws"):
+    with pytest.warns(UserWarning, match="draws before step 35"):
         resume(SamplingCallback(SCHEDULE))
 
 
 @pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks used to create")
-def test_a_checkpoint_can_be_loaded_for_a_test(tmp_path):
+def test_checkpoint_loaded_for_trainer_test(tmp_path):
     with pytest.raises(Stopped):
         run_part(tmp_path, stop=10)
 
@@ -205,11 +200,12 @@ def test_a_checkpoint_can_be_loaded_for_a_test(tmp_path):
     assert len(callback.draws) == 0
 
 
-def test_the_store_is_free_again_after_a_run_however_it_ends(tmp_path):
+def test_store_is_unlocked_after_an_error(tmp_path):
     with pytest.raises(Stopped):
         run_part(tmp_path, stop=10)
     DrawStore(tmp_path / "store").lock_chain(0)
     header = DrawStore(tmp_path / "store").headers()[0]["provenance"]
     assert header["seed"] == 3
     assert header["sampler"] == "SGHMC"
-    assert header["schedule"] == repr(SCHEDULE)
+    assert header["schedule"]["kind"] == "Cyclical"
+    assert header["schedule"]["steps"] == STEPS

@@ -1,4 +1,4 @@
-"""A missing package is named, with the command that installs it."""
+"""`require` names a missing package and the extra that installs it."""
 
 import json
 import sys
@@ -8,20 +8,20 @@ import pytest
 from csgmcmc.integrations.missing import require
 
 
-def test_what_is_installed_is_returned():
+def test_installed_package_is_returned():
     assert require("json", "json") is json
     assert require("os.path", "paths").join("a", "b") == "a/b"
 
 
 @pytest.mark.parametrize("package", ["no_such_package", "no_such_package.part", "json.no_part"])
-def test_what_is_missing_comes_with_the_command(package):
+def test_missing_package_names_install_command(package):
     with pytest.raises(ImportError, match=r"pip install 'csgmcmc\[things\]'") as caught:
         require(package, "things")
     assert package in str(caught.value)
     assert not isinstance(caught.value, ModuleNotFoundError)
 
 
-def test_a_package_that_misses_something_itself_is_not_called_missing(tmp_path, monkeypatch):
+def test_missing_dependency_of_package_raises_its_own_error(tmp_path, monkeypatch):
     (tmp_path / "broken_package.py").write_text("import no_such_dependency\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
-from csgmcmc.chain import read_scalars
+from csgmcmc.loop import read_scalars
 
 STEPS = 40
 

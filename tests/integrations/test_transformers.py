@@ -1,4 +1,4 @@
-"""A Trainer whose optimizer is a sampler draws what `Chain` draws, and goes on after a stop."""
+"""A Trainer whose optimizer is a sampler keeps the draws of `Chain`, also after a resume."""
 
 import importlib
 import sys
@@ -19,6 +19,7 @@ from csgmcmc import (
     Chain,
     Constant,
     DrawStore,
+    Keep,
     MemoryDraws,
 )
 from csgmcmc.errors import DivergedError, SettingsMismatchError
@@ -51,10 +52,10 @@ from tests.integrations.trainer_support import (
     trained,
 )
 
-# The law is that of Chain
+# Draws equal those of Chain
 
 
-def test_draws_are_those_of_a_chain(tmp_path):
+def test_draws_equal_those_of_chain(tmp_path):
     draws = trained(tmp_path, gpt2(), sentences())
     assert_same_draws(draws, chained(gpt2(), sentences()))
     assert [draw.step for draw in draws] == KEPT
@@ -71,14 +72,14 @@ def test_accumulated_gradients_are_means_over_tokens(tmp_path, make):
     assert_same_draws(draws, chained(make(), sentences(), batch_size=4))
 
 
-def test_classes_are_counted_by_sequences(tmp_path):
+def test_num_data_of_classifier_is_number_of_sequences(tmp_path):
     data = reviews()
     parts = trainer_parts(bert(), data, SCHEDULE, MemoryDraws(), **OPTIONS)
     assert parts["optimizers"][0].param_groups[0]["num_data"] == len(data)
     assert_same_draws(trained(tmp_path, bert(), data), chained(bert(), data))
 
 
-def test_any_optimizer_gives_a_snapshot_ensemble(tmp_path, capsys):
+def test_torch_optimizer_gives_snapshot_ensemble(tmp_path, capsys):
     model, data, draws = llama(), sentences(), MemoryDraws()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     callback = SamplingCallback(model, optimizer, SCHEDULE, draws)
@@ -89,7 +90,7 @@ def test_any_optimizer_gives_a_snapshot_ensemble(tmp_path, capsys):
     assert moved(llama(), draws[0]) > 0.001
 
 
-def test_the_trainers_own_optimizer_arguments_have_no_say(tmp_path):
+def test_optimizer_arguments_of_trainer_have_no_effect(tmp_path):
     others = {"learning_rate": 1.0, "weight_decay": 10.0, "lr_scheduler_type": "cosine"}
     draws = trained(tmp_path, llama(), sentences(), warmup_steps=5, **others)
     assert_same_draws(draws, trained(tmp_path, llama(), sentences()), exactly=True)
@@ -99,7 +100,7 @@ def test_the_trainers_own_optimizer_arguments_have_no_say(tmp_path):
 
 
 @pytest.mark.parametrize("saved", [4, 6])
-def test_a_resumed_run_gives_the_same_draws(tmp_path, saved):
+def test_resumed_run_gives_the_same_draws(tmp_path, saved):
     """In the middle of an epoch of three steps, and between two."""
 
     def run(name, resume=None, **options):
@@ -117,46 +118,46 @@ def test_a_resumed_run_gives_the_same_draws(tmp_path, saved):
     assert resumed.headers()[0]["provenance"]["seed"] == 3
 
 
-def test_a_run_with_other_settings_is_not_resumed(tmp_path):
+def test_resume_with_different_settings_raises(tmp_path):
     saved = {"save_strategy": "steps", "save_steps": 4}
     store = DrawStore(tmp_path / "draws")
     trained(tmp_path, llama(), sentences(), draws=store, callbacks=[Stop(5)], **saved)
     checkpoint = str(tmp_path / "checkpoint-4")
-    changes: list[dict[str, Any]] = [{"lr": 0.1}, {"schedule": Constant(12, every=4)}]
+    changes: list[dict[str, Any]] = [{"lr": 0.1}, {"schedule": Constant(12, keep=Keep(every=4))}]
     for change in changes:
         model = llama()
         parts = manual(model, sentences(), DrawStore(tmp_path / "draws"), **change)
-        with pytest.raises(SettingsMismatchError, match=r"cannot resume: (schedule|groups.0.*lr)"):
+        with pytest.raises(SettingsMismatchError, match=r"schedule|groups.0.*lr"):
             trained(tmp_path, model, sentences(), parts=parts, resume=checkpoint)
 
 
-def test_draws_that_are_gone_are_named(tmp_path):
+def test_missing_draws_warn(tmp_path):
     saved = {"save_strategy": "steps", "save_steps": 4}
     trained(tmp_path, llama(), sentences(), callbacks=[Stop(5)], **saved)
-    with pytest.warns(UserWarning, match="2 of the 2 draws before step 4 are not in draws"):
+    with pytest.warns(UserWarning, match="draws before step 4"):
         trained(tmp_path, llama(), sentences(), resume=str(tmp_path / "checkpoint-4"), **saved)
 
 
-def test_a_chain_is_not_begun_twice(tmp_path):
+def test_starting_a_chain_twice_raises(tmp_path):
     store = DrawStore(tmp_path / "draws")
     trained(tmp_path, llama(), sentences(), draws=store)
-    with pytest.raises(ValueError, match=r"chain 0 has draws already.*: train\(resume_from"):
+    with pytest.raises(ValueError, match="chain 0 has draws already"):
         trained(tmp_path, llama(), sentences(), draws=DrawStore(tmp_path / "draws"))
     model = llama()
     parts = trainer_parts(model, sentences(), SCHEDULE, MemoryDraws(), **OPTIONS)
     trainer = Trainer(model, arguments(tmp_path), train_dataset=sentences(), **parts)
     trainer.train()
-    with pytest.raises(ValueError, match="the sampler has taken 12 steps"):
+    with pytest.raises(ValueError, match="12 steps"):
         trainer.train()
 
 
-# What is refused
+# Errors
 
 
-def test_clipping_must_be_meant(tmp_path):
+def test_clipping_requires_allow_clipping(tmp_path):
     model, data = llama(), sentences()
     parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)
-    with pytest.raises(ValueError, match=r"max_grad_norm=1.0 clips .*max_grad_norm=0"):
+    with pytest.raises(ValueError, match="max_grad_norm="):
         Trainer(model, arguments(tmp_path, max_grad_norm=1.0), train_dataset=data, **parts)
     draws = MemoryDraws()
     parts = trainer_parts(model, data, SCHEDULE, draws, allow_clipping=True, **OPTIONS)
@@ -164,72 +165,67 @@ def test_clipping_must_be_meant(tmp_path):
     assert len(draws) == len(KEPT)
 
 
-def test_a_trainer_that_does_not_use_the_parts_is_refused(tmp_path, monkeypatch):
+def test_trainer_with_other_optimizer_or_length_raises(tmp_path, monkeypatch):
     model, data = llama(), sentences()
     sampler, _ = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)["optimizers"]
     for optimizers in ((None, None), (sampler, None)):
         parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)
         parts["optimizers"] = optimizers
-        with pytest.raises(
-            ValueError, match=r"make it with optimizers=\(sampler, callback.scheduler\)"
-        ):
+        with pytest.raises(ValueError, match="optimizers="):
             trained(tmp_path, model, data, parts=parts)
-    with pytest.raises(ValueError, match=r"max_steps=10 .* schedule has steps=12"):
+    with pytest.raises(ValueError, match="max_steps must be 12"):
         trained(tmp_path, model, data, max_steps=10)
     args, two = arguments(tmp_path), arguments(tmp_path)
     two._n_gpu = 2  # as on a machine with two
     parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)
     trainer = Trainer(model, args, train_dataset=data, **parts)
     begun = TrainerState(max_steps=SCHEDULE.steps)
-    with pytest.raises(ValueError, match="n_gpu=2"):
+    with pytest.raises(ValueError, match="n_gpu must be 1"):
         trainer.callback_handler.on_train_begin(two, begun, trainer.control)
     monkeypatch.setitem(PartialState._shared_state, "distributed_type", DistributedType.FSDP)
-    with pytest.raises(ValueError, match="shards the model with FSDP"):
+    with pytest.raises(ValueError, match="FSDP shards"):
         trainer.callback_handler.on_train_begin(args, begun, trainer.control)
 
 
-def test_bad_arguments_are_named():
+def test_invalid_arguments_raise():
     model, data = llama(), sentences()
-    with pytest.raises(ValueError, match=r"options do not fit SGLD.*momentum"):
+    with pytest.raises(TypeError, match="momentum"):
         trainer_parts(model, data, SCHEDULE, MemoryDraws(), sampler=SGLD, lr=0.1, momentum=0.9)
-    with pytest.raises(ValueError, match="no trainable parameter"):
+    with pytest.raises(ValueError, match="empty parameter list"):
         trainer_parts(llama().requires_grad_(False), data, SCHEDULE, MemoryDraws(), lr=0.1)
     made = SGHMC(model.parameters(), lr=0.1, num_data=1)
     for wrong in (torch.optim.AdamW, made):
         kind: Any = wrong
-        with pytest.raises(ValueError, match=r"sampler must be a csgmcmc sampler, such as SGHMC"):
+        with pytest.raises(ValueError, match="sampler must be"):
             trainer_parts(model, data, SCHEDULE, MemoryDraws(), sampler=kind, lr=0.1)
-    with pytest.raises(ValueError, match=r"schedule must be a csgmcmc schedule.* got 'cosine'"):
+    with pytest.raises(ValueError, match="schedule must be"):
         trainer_parts(model, data, "cosine", MemoryDraws(), lr=0.1)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"draws must be a DrawStore or MemoryDraws, got 'runs'"):
+    with pytest.raises(ValueError, match="draws must be"):
         trainer_parts(model, data, SCHEDULE, "runs", lr=0.1)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(
-        ValueError, match=r"sampler must be a sampler or a torch optimizer, got <cl"
-    ):
+    with pytest.raises(ValueError, match="sampler must be"):
         SamplingCallback(model, SGHMC, SCHEDULE, MemoryDraws())  # pyright: ignore[reportArgumentType]
 
 
-def test_weights_of_16_bits_are_warned_of(tmp_path):
-    with pytest.warns(UserWarning, match=r"torch.bfloat16, which rounds .*\(bf16=True\)"):
+def test_bfloat16_weights_warn(tmp_path):
+    with pytest.warns(UserWarning, match="torch.bfloat16"):
         trained(tmp_path, llama().bfloat16(), sentences())
 
 
-def test_a_missing_package_comes_with_the_command(monkeypatch):
+def test_missing_package_names_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "csgmcmc.integrations.transformers")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ImportError, match=r"pip install 'csgmcmc\[transformers\]'"):
         importlib.import_module("csgmcmc.integrations.transformers")
 
 
-# What happens on the way
+# During the run
 
 
 def test_weights_that_are_not_finite_are_not_kept(tmp_path):
     model, data, draws = llama(), sentences(), MemoryDraws()
     parts = trainer_parts(model, data, SCHEDULE, draws, lr=1e30, seed=0)
-    with pytest.raises(DivergedError, match="a weight is not finite at step") as caught:
+    with pytest.raises(DivergedError, match="a weight is not finite at step"):
         trained(tmp_path, model, data, parts=parts)
-    assert "max_grad_norm" in caught.value.__notes__[0]
     assert not len(draws)
 
 
@@ -256,14 +252,14 @@ def test_skipped_steps_do_not_count(tmp_path, capsys):
     assert [draw.step for draw in draws] == [step for step in KEPT if step < taken]
 
 
-def test_an_early_end_says_how_many_draws_there_are(tmp_path, capsys):
+def test_early_end_prints_number_of_draws(tmp_path, capsys):
     draws = trained(tmp_path, llama(), sentences(), callbacks=[Stop(7)])
     said = capsys.readouterr().err
     assert f"ended at step 7 of 12 with {len(draws)} of 6 draws" in said
     assert len(draws) == 3
 
 
-def test_it_says_what_n_is(tmp_path, capsys):
+def test_start_prints_num_data(tmp_path, capsys):
     trained(tmp_path, llama(), sentences(masked=False), disable_tqdm=False)
     assert "N=84 targets in the loss; 12 steps, 6 draws" in capsys.readouterr().err
 
@@ -288,7 +284,7 @@ def test_predictions_are_averages_over_draws(tmp_path):
     torch.testing.assert_close(found.probs, expected)
 
 
-def test_scores_of_tokens_are_those_of_the_loss(tmp_path):
+def test_token_scores_equal_loss(tmp_path):
     model, data = llama(), sentences()
     draws = trained(tmp_path, model, data)
     posterior = csgmcmc.Posterior(model, draws, forward=next_token_logits, progress=False)
@@ -301,7 +297,7 @@ def test_scores_of_tokens_are_those_of_the_loss(tmp_path):
     assert -float(scores[2].mean()) == pytest.approx(float(loss), rel=1e-5)
 
 
-def test_the_next_token_is_that_after_the_last_one():
+def test_next_token_logits_without_labels():
     model = llama().eval()
     ids = sentences()[0]["input_ids"][None]
     padded = torch.cat([ids, torch.zeros(1, 3, dtype=torch.long)], dim=1)
@@ -312,7 +308,7 @@ def test_the_next_token_is_that_after_the_last_one():
     torch.testing.assert_close(found, expected)
 
 
-def test_check_takes_a_language_model(tmp_path):
+def test_check_of_language_model(tmp_path):
     model, data = llama(), sentences(masked=False)
     sampler = SGHMC(model.parameters(), num_data=num_targets(data, model), **OPTIONS)
     chain = Chain(
@@ -324,9 +320,7 @@ def test_check_takes_a_language_model(tmp_path):
         warnings.simplefilter("ignore")  # of few draws: not what is tested here
         found = posterior.check(
             Pairs(DataLoader(data, batch_size=4), causal=True),
-            stepper=chain.stepper,
-            loss=model_loss,
-            data=chain.data,
+            run=chain,
         )
     assert found.numbers["nll"] > 0
     assert found.sampling.holds is not None

@@ -1,4 +1,4 @@
-"""Pages as a parser reads them."""
+"""An HTML parser for the tests of pages."""
 
 from html.parser import HTMLParser
 

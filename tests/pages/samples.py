@@ -1,4 +1,4 @@
-"""Figures that have all that a page must draw: ink, colours, text, and an image."""
+"""Sample figures with lines, colours, text and an image."""
 
 import numpy as np
 

@@ -15,7 +15,7 @@ def draw(name="lines"):
 
 
 @pytest.mark.parametrize("name", ["lines", "image"])
-def test_ink_follows_the_paper_and_nothing_is_black(name):
+def test_ink_is_currentcolor_and_nothing_is_black(name):
     drawn = draw(name)
     assert drawn.count("currentColor") > 10
     assert INK not in drawn
@@ -28,12 +28,12 @@ def test_data_keep_their_colour():
 
 
 @pytest.mark.parametrize("name", ["lines", "image"])
-def test_the_same_figure_is_the_same_bytes(name):
+def test_drawing_is_deterministic(name):
     assert draw(name) == draw(name)
 
 
 @pytest.mark.parametrize("name", ["lines", "image"])
-def test_nothing_is_fetched(name):
+def test_figures_need_no_network(name):
     for drawn in (pages.as_file(draw(name)), pages.as_element(draw(name), name)):
         links = re.findall(r'href="([^"]{1,5})', drawn)
         assert links
@@ -41,14 +41,14 @@ def test_nothing_is_fetched(name):
         assert "<metadata" not in drawn
 
 
-def test_a_file_has_both_schemes_of_its_own():
+def test_svg_file_has_both_colour_schemes():
     text = pages.as_file(draw())
     assert text.startswith("<?xml")
     assert f"svg{{color:{pages.LIGHT_INK}}}" in text
     assert f"@media (prefers-color-scheme:dark){{svg{{color:{pages.DARK_INK}}}}}" in text
 
 
-def test_elements_of_one_page_have_ids_of_their_own():
+def test_elements_have_unique_ids():
     first, second = pages.as_element(draw(), "first"), pages.as_element(draw(), "second")
     ids = re.findall(r'\bid="([^"]*)"', first + second)
     assert len(ids) == len(set(ids)) > 10
@@ -59,7 +59,7 @@ def test_elements_of_one_page_have_ids_of_their_own():
         assert used
 
 
-def test_an_element_is_an_element():
+def test_element_is_a_bare_svg():
     element = pages.as_element(draw(), "x")
     assert element.startswith("<svg")
     assert element.endswith("</svg>")

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc import Draw, Draws, MemoryDraws
+from csgmcmc import Draw, MemoryDraws
+from csgmcmc.draws import Draws
 
 TIGHT: dict[str, Any] = {"rtol": 1e-12, "atol": 1e-12}
 CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}

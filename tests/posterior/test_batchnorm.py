@@ -50,7 +50,7 @@ def test_statistics_are_averages_over_the_data(momentum, with_targets):
     assert_exact(model, batches)
 
 
-def test_batches_of_any_kind_with_a_forward_of_ones_own():
+def test_custom_forward():
     model, batches = randomise(network(), seed=1), ragged_batches()
     outputs = []
 
@@ -63,7 +63,7 @@ def test_batches_of_any_kind_with_a_forward_of_ones_own():
 
 
 @pytest.mark.parametrize("modes", [(True, True), (False, True), (True, False)])
-def test_all_else_is_as_before(modes):
+def test_modes_parameters_and_random_state_are_unchanged(modes):
     model: Any = randomise(network(), seed=1)
     model.train(modes[0])
     model[2].train(modes[1])
@@ -84,7 +84,7 @@ def failing_batches():
     raise RuntimeError("the disk is gone")
 
 
-def test_modes_and_momentum_are_as_before_after_an_error():
+def test_modes_and_momentum_are_unchanged_after_an_error():
     model: Any = randomise(network(), seed=1)
     model[2].momentum = 0.3
     with pytest.raises(RuntimeError, match="the disk is gone"):
@@ -98,7 +98,7 @@ def test_modes_and_momentum_are_as_before_after_an_error():
     [(list, ValueError), (failing_batches, RuntimeError)],
     ids=["none", "some"],
 )
-def test_an_error_leaves_the_statistics_as_they_were(batches, error):
+def test_statistics_are_unchanged_after_an_error(batches, error):
     model = randomise(network(), seed=1)
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(error, match=r"no batches|disk is gone"):
@@ -106,7 +106,7 @@ def test_an_error_leaves_the_statistics_as_they_were(batches, error):
     assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
-def test_without_such_layers_the_data_are_not_read():
+def test_data_are_not_read_without_batchnorm_layers():
     model = mlp()
     before = copy.deepcopy(model.state_dict())
     refresh_batchnorm(model, (pytest.fail("read") for _ in range(1)))
@@ -115,7 +115,7 @@ def test_without_such_layers_the_data_are_not_read():
     refresh_batchnorm(stateless, [])
 
 
-def test_layers_that_keep_no_statistics_stand_between():
+def test_layers_without_running_statistics():
     plain = nn.BatchNorm1d(4, track_running_stats=False)
     model = nn.Sequential(plain, nn.BatchNorm1d(4, affine=False), nn.Linear(4, 2))
     batches = ragged_batches()
@@ -129,7 +129,7 @@ def test_layers_that_keep_no_statistics_stand_between():
     assert plain.momentum == layer.momentum == 0.1
 
 
-def test_a_layer_that_is_used_twice():
+def test_layer_used_twice():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
@@ -165,6 +165,6 @@ def test_draws_are_copied_with_new_statistics(on_disk, tmp_path):
     assert len(made) == 4
 
 
-def test_a_generator_is_too_short_for_several_draws():
+def test_exhausted_generator_is_rejected():
     with pytest.raises(ValueError, match="no batches"):
         refresh_draws(network(), in_memory(network, 2), iter(ragged_batches()))

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.testing import assert_close
 
-from csgmcmc import Draws, DrawStore, MemoryDraws, Posterior
-from csgmcmc.posterior import Categorical, Gaussian, Likelihood
-from csgmcmc.posterior.averages import Average
+from csgmcmc import DrawStore, MemoryDraws, Posterior
+from csgmcmc.draws import Draws
+from csgmcmc.posterior import Categorical, Gaussian
 from paper.networks import resnet8
 from tests.posterior.support import (
     CLOSE,
@@ -108,7 +108,7 @@ def path(tmp_path):
         slow(resnet8, (2, 3, 16, 16), {}, EVERY_CLASS),
     ],
 )
-def test_a_program_predicts_as_the_posterior(make, shape, options, names, path):
+def test_program_matches_predict(make, shape, options, names, path):
     posterior = make_posterior(make, **options)
     program = exported(posterior, path, floats(*shape))
     assert set(program(floats(*shape))) == names
@@ -116,7 +116,7 @@ def test_a_program_predicts_as_the_posterior(make, shape, options, names, path):
         assert_predicts(program, posterior, floats(batch, *shape[1:], seed=batch))
 
 
-def test_a_program_of_all_draws_at_once(path):
+def test_program_of_stacked_draws(path):
     posterior = make_posterior(mlp)
     inputs = floats(5, 4)
     program: Any = posterior.export(path, inputs)
@@ -144,7 +144,7 @@ def cast(model: Any, inputs: Tensor) -> Tensor:
     return model(inputs.bfloat16()).float()
 
 
-def test_what_cannot_be_stacked_leaves_nothing_behind(path):
+def test_failed_vmap_is_closed(path):
     """A cast in a vmap cannot be decomposed, and torch would leave the vmap open."""
     narrow = Posterior(mlp().bfloat16(), in_memory(mlp, 2), forward=cast)
     program = exported(narrow, path, floats(5, 4))
@@ -152,7 +152,7 @@ def test_what_cannot_be_stacked_leaves_nothing_behind(path):
     assert make_posterior(mlp).predict(floats(5, 4)).entropy.shape == (5,)  # fails in a vmap
 
 
-def test_it_runs_where_this_library_is_not(path):
+def test_program_runs_without_this_library(path):
     posterior = make_posterior(conv_net, [1.0, 2.0])
     posterior.export(path, floats(2, 1, 3, 3))
     images = floats(7, 1, 3, 3, seed=1)
@@ -172,7 +172,7 @@ assert not any(name.startswith("csgmcmc.") for name in sys.modules)
         assert_close(found[name], getattr(expected, name), **CLOSE)
 
 
-def test_draws_that_do_not_count_are_left_out(path):
+def test_draws_of_weight_0_are_not_exported(path):
     nan = {name: tensor * float("nan") for name, tensor in mlp().state_dict().items()}
     draws = in_memory(mlp, 2)
     draws.append(nan, step=5)
@@ -182,7 +182,7 @@ def test_draws_that_do_not_count_are_left_out(path):
     assert_predicts(program.module(), posterior, floats(5, 4))
 
 
-def test_draws_that_are_all_the_same_are_there_once(path):
+def test_equal_draws_are_stored_once(path):
     draws = MemoryDraws()
     for step in range(3):
         draws.append(randomise(mlp(), seed=0), step=step)
@@ -192,7 +192,7 @@ def test_draws_that_are_all_the_same_are_there_once(path):
     assert_predicts(program.module(), posterior, floats(6, 4))
 
 
-def test_what_draws_have_in_common_is_there_once(path, tmp_path):
+def test_common_tensors_are_stored_once(path, tmp_path):
     draws: Draws = DrawStore(tmp_path / "store", only=["3.weight", "3.bias"])
     model = mlp()
     for step in range(4):
@@ -206,7 +206,7 @@ def test_what_draws_have_in_common_is_there_once(path, tmp_path):
     assert_predicts(program.module(), posterior, floats(5, 4))
 
 
-def test_tied_weights_are_there_once(path):
+def test_tied_weights_are_stored_once(path):
     posterior = make_posterior(Tied, vectorize=False)
     program = posterior.export(path, floats(5, 4))
     assert_predicts(program.module(), posterior, floats(5, 4))
@@ -218,7 +218,7 @@ def test_tied_weights_are_there_once(path):
     }
 
 
-def test_autocast_is_part_of_it(path):
+def test_autocast_is_exported(path):
     posterior = make_posterior(mlp, autocast=torch.bfloat16)
     program = exported(posterior, path, floats(5, 4))
     half = {"rtol": 0.0, "atol": 0.03}
@@ -246,7 +246,7 @@ def test_inputs_of_several_tensors(kind, path):
         assert_predicts(program, posterior, batch(count))
 
 
-def test_other_dimensions_may_change_if_it_is_said(path):
+def test_dynamic_shapes(path):
     posterior = make_posterior(Words, vectorize=False)
     shapes = {0: Dim("batch"), 1: Dim("length")}
     numbers = torch.arange(24).reshape(4, 6) % 7
@@ -255,30 +255,30 @@ def test_other_dimensions_may_change_if_it_is_said(path):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "message"),
+    "inputs",
     [
-        (torch.zeros(0, 4), r"at least one data point long and all of the same length, got \[0\]"),
-        ({"a": torch.zeros(2, 4), "b": torch.zeros(3, 4)}, r"same length, got \[2, 3\]"),
-        (torch.tensor(1.0), "batch in dimension 0"),
-        ("text", "batch in dimension 0"),
+        torch.zeros(0, 4),
+        {"a": torch.zeros(2, 4), "b": torch.zeros(3, 4)},
+        torch.tensor(1.0),
+        "text",
     ],
 )
-def test_inputs_without_a_batch_are_rejected(inputs, message, path):
-    with pytest.raises(ValueError, match=message):
+def test_inputs_without_a_batch_are_rejected(inputs, path):
+    with pytest.raises(ValueError, match="inputs must be tensors"):
         make_posterior(mlp).export(path, inputs)
 
 
-def test_inputs_that_do_not_fit_fail_as_in_predict(path):
+def test_wrong_inputs_raise_the_error_of_predict(path):
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         make_posterior(mlp).export(path, floats(5, 3))
     assert not path.exists()
 
 
-def test_the_path_must_be_that_of_a_program(tmp_path):
+def test_path_must_end_in_pt2_in_an_existing_folder(tmp_path):
     posterior = make_posterior(mlp)
-    with pytest.raises(ValueError, match=r"path must end in \.pt2, got 'model\.pt'"):
+    with pytest.raises(ValueError, match="path must end"):
         posterior.export("model.pt", floats(5, 4))
-    with pytest.raises(ValueError, match="path must be in a folder that is there"):
+    with pytest.raises(ValueError, match="path must be in"):
         posterior.export(tmp_path / "absent" / "model.pt2", floats(5, 4))
 
 
@@ -292,40 +292,19 @@ class Guessing(nn.Linear):
         return super().forward(input) + torch.randn_like(input)
 
 
-class Own(Likelihood):
-    """A user's, with an average of its own."""
-
-    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def average(self) -> Any:
-        return OwnAverage()
-
-
-class OwnAverage(Average):
-    def read(self, outputs: Any) -> tuple[Tensor, ...]:
-        raise NotImplementedError
-
-    prediction = add_parts = result = read  # pyright: ignore[reportAssignmentType]
-
-
 @pytest.mark.parametrize(
     ("posterior", "message"),
     [
-        (
-            lambda: make_posterior(Branching),
-            r"data-dependent.*support\.py.*return outputs if outputs\.sum\(\) > 0",
-        ),
+        (lambda: make_posterior(Branching), "data-dependent"),
         (
             lambda: make_posterior(lambda: nn.Sequential(mlp(), nn.BatchNorm1d(3)), vectorize=True),
             "specialized it to be a constant",
         ),
         (lambda: make_posterior(lambda: Guessing(4, 4)), "probs of the program differs"),
-        (lambda: make_posterior(mlp, likelihood=Own()), "averages with OwnAverage"),
     ],
-    ids=["branching", "vmap", "random", "likelihood"],
+    ids=["branching", "vmap", "random"],
 )
-def test_what_cannot_be_exported_says_so_in_one_line(posterior, message, path):
+def test_export_error_is_one_line(posterior, message, path):
     with pytest.raises(ValueError, match=message) as error:
         posterior().export(path, floats(5, 4))
     assert "cannot be exported" in str(error.value)
@@ -333,12 +312,12 @@ def test_what_cannot_be_exported_says_so_in_one_line(posterior, message, path):
     assert not list(path.parent.iterdir())  # and nothing is left behind
 
 
-def test_a_program_that_disagrees_is_not_written(path, monkeypatch):
+def test_program_that_differs_from_predict_is_not_written(path, monkeypatch):
     outputs = random(2, 3, 4)
     posterior = Posterior(Table(outputs[0]), tables(outputs), vectorize=False)
     other = Posterior(Table(outputs[0]), tables(2 * outputs))
     monkeypatch.setattr(posterior, "predict", other.predict)
-    with pytest.raises(ValueError, match="probs of the program differs from that of predict by"):
+    with pytest.raises(ValueError, match="probs of the program"):
         posterior.export(path, torch.arange(3))
     assert not path.exists()
 
@@ -360,7 +339,7 @@ except StoreError as error:
 """
 
 
-def test_a_full_disk_is_said_and_ends_no_process(path):
+def test_full_disk_raises_store_error(path):
     pytest.importorskip("resource")
     command = [sys.executable, "-W", "ignore", "-c", FULL_DISK, str(path)]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout

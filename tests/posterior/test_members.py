@@ -14,8 +14,7 @@ from csgmcmc import Draw, DrawStore, MemoryDraws, Posterior
 from csgmcmc.draws import keep_trainable
 from csgmcmc.posterior import Categorical
 from csgmcmc.posterior import members as members_module
-from csgmcmc.posterior.batches import bytes_of
-from csgmcmc.posterior.members import Members, plain_forward
+from csgmcmc.posterior.members import Members, bytes_of, plain_forward
 from tests.posterior.support import (
     CLOSE,
     Branching,
@@ -68,7 +67,7 @@ def inputs_of(shape, count=6):
 
 @BOTH_WAYS
 @MODELS
-def test_outputs_are_those_of_the_model_with_the_draws_weights(make, shape, vectorize):
+def test_outputs_match_the_model_with_loaded_draws(make, shape, vectorize):
     draws, inputs = in_memory(make, 5), inputs_of(shape)
     numbers, (outputs,) = turns_of(members_of(make(), draws, vectorize), [inputs])
     assert numbers == [[0, 1, 2, 3, 4]]
@@ -77,9 +76,9 @@ def test_outputs_are_those_of_the_model_with_the_draws_weights(make, shape, vect
 
 @BOTH_WAYS
 @MODELS
-def test_draws_come_in_uneven_turns(make, shape, vectorize, monkeypatch):
-    monkeypatch.setattr(members_module, "STACK_BYTES", 3 * bytes_of(make().state_dict()) + 1)
-    monkeypatch.setattr(members_module, "MOST_AT_ONCE", 3)
+def test_draws_are_yielded_in_chunks(make, shape, vectorize, monkeypatch):
+    monkeypatch.setattr(members_module, "MAX_STACK_BYTES", 3 * bytes_of(make().state_dict()) + 1)
+    monkeypatch.setattr(members_module, "MAX_BUFFERED", 3)
     draws = in_memory(make, 7)
     batches = [inputs_of(shape), inputs_of(shape, 2)]
     members = members_of(make(), draws, vectorize)
@@ -95,10 +94,10 @@ def test_draws_come_in_uneven_turns(make, shape, vectorize, monkeypatch):
 
 
 @BOTH_WAYS
-def test_turns_are_bounded_by_the_bytes_of_inputs_and_outputs(vectorize, monkeypatch):
+def test_chunks_are_bounded_by_bytes_of_inputs_and_outputs(vectorize, monkeypatch):
     inputs = inputs_of((4,))
     size = 6 * (4 if vectorize else 3) * 4
-    monkeypatch.setattr(members_module, "OUTPUT_BYTES", 2 * size)
+    monkeypatch.setattr(members_module, "MAX_OUTPUT_BYTES", 2 * size)
     draws = in_memory(mlp, 5)
     numbers, (outputs,) = turns_of(members_of(mlp(), draws, vectorize), [inputs])
     assert numbers == [[0, 1], [2, 3], [4]]
@@ -111,14 +110,14 @@ def test_turns_are_bounded_by_the_bytes_of_inputs_and_outputs(vectorize, monkeyp
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_how_draws_and_data_are_cut_changes_nothing(count, at_once, sizes, data):
+def test_chunking_does_not_change_the_prediction(count, at_once, sizes, data):
     numbers = st.lists(st.integers(0, 3), min_size=count, max_size=count).filter(any)
     weights = data.draw(numbers)
     vectorize = data.draw(st.booleans())
     draws, batches = in_memory(mlp, count), list(inputs_of((4,), sum(sizes)).split(sizes))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(members_module, "STACK_BYTES", at_once * bytes_of(mlp().state_dict()))
-        patch.setattr(members_module, "MOST_AT_ONCE", at_once)
+        patch.setattr(members_module, "MAX_STACK_BYTES", at_once * bytes_of(mlp().state_dict()))
+        patch.setattr(members_module, "MAX_BUFFERED", at_once)
         posterior = Posterior(mlp(), draws, weights, vectorize=vectorize)
         with_members: Any = posterior.predict_loader(batches, members=True)
         without: Any = posterior.predict_loader(batches)
@@ -135,7 +134,7 @@ def test_how_draws_and_data_are_cut_changes_nothing(count, at_once, sizes, data)
 # The choice
 
 
-def test_a_model_that_cannot_be_stacked_is_taken_one_by_one():
+def test_model_that_cannot_be_vmapped_is_evaluated_one_by_one():
     draws, inputs = in_memory(Branching, 5), inputs_of((4,))
     result: Any = Posterior(Branching(), draws).predict(inputs, members=True)
     assert_close(result.members, outputs_of(Branching(), draws, inputs).softmax(2), **CLOSE)
@@ -143,7 +142,7 @@ def test_a_model_that_cannot_be_stacked_is_taken_one_by_one():
         Posterior(Branching(), draws, vectorize=True).predict(inputs)
 
 
-def test_an_error_of_the_model_is_not_hidden():
+def test_error_of_the_model_is_raised():
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         Posterior(mlp(), in_memory(mlp, 3)).predict(inputs_of((5,)))
 
@@ -187,25 +186,27 @@ def test_small_batches_of_a_perceptron_are_stacked():
     assert not is_stacked(perceptron, inputs_of((4,), 257))
 
 
-def test_all_else_is_taken_one_by_one(monkeypatch):
+def test_other_models_and_batches_are_evaluated_one_by_one(monkeypatch):
     assert not is_stacked(mlp, inputs_of((4,)))  # it has dropout
     assert not is_stacked(conv_net, inputs_of((1, 3, 3)))
     assert not is_stacked(Tied, inputs_of((4,)))
     assert not is_stacked(perceptron, inputs_of((4,)), forward=lambda model, inputs: model(inputs))
     assert not is_stacked(perceptron, inputs_of((4,)), count=1)
     assert not is_stacked(perceptron, inputs_of((4,)), among=[2])
-    monkeypatch.setattr(members_module, "STACK_BYTES", 3 * bytes_of(perceptron().state_dict()) - 1)
+    monkeypatch.setattr(
+        members_module, "MAX_STACK_BYTES", 3 * bytes_of(perceptron().state_dict()) - 1
+    )
     assert not is_stacked(perceptron, inputs_of((4,)))  # not all draws fit
 
 
 @BOTH_WAYS
-def test_the_choice_may_be_made_by_the_user(vectorize):
+def test_vectorize_overrides_the_rule(vectorize):
     for make, shape in ((perceptron, (4,)), (mlp, (4,)), (conv_net, (1, 3, 3))):
         assert is_stacked(make, inputs_of(shape), vectorize=vectorize) is vectorize
         assert is_stacked(make, inputs_of(shape, 300), vectorize=vectorize) is vectorize
 
 
-def test_the_same_bits_every_time():
+def test_repeated_predictions_have_the_same_bits():
     """The choice does not depend on how long anything takes."""
     for make in (perceptron, mlp):
         draws, inputs = in_memory(make, 20), inputs_of((4,), 100)
@@ -216,7 +217,7 @@ def test_the_same_bits_every_time():
             assert torch.equal(first.spread, again.spread)
 
 
-def test_some_draws_of_a_stack():
+def test_subset_of_a_stack():
     draws, inputs = in_memory(perceptron, 7), inputs_of((4,))
     members = members_of(perceptron(), draws, vectorize=True)
     for among in ([1, 2, 3], [6, 0, 2], [4]):
@@ -229,7 +230,7 @@ def test_some_draws_of_a_stack():
 
 
 @pytest.mark.parametrize("vectorize", [True, False, None])
-def test_the_model_is_left_as_it_is(vectorize):
+def test_given_model_is_unchanged(vectorize):
     model = randomise(conv_net(), seed=99)
     model[1].eval()
     next(model.parameters()).requires_grad_(False)
@@ -254,7 +255,7 @@ def test_the_model_is_left_as_it_is(vectorize):
 
 
 @pytest.mark.parametrize("vectorize", [True, False, None])
-def test_nothing_is_random(vectorize):
+def test_prediction_uses_no_random_numbers(vectorize):
     """Also with dropout in the model, which is off."""
     posterior = Posterior(mlp().train(), in_memory(mlp, 3), vectorize=vectorize)
     state, numpy_state = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
@@ -284,7 +285,7 @@ def test_results_can_be_used_in_autograd(vectorize):
 
 
 @BOTH_WAYS
-def test_no_graph_is_kept(vectorize):
+def test_no_autograd_graph_is_kept(vectorize):
     inputs = inputs_of((4,)).requires_grad_()
     result: Any = Posterior(mlp(), in_memory(mlp, 3), vectorize=vectorize).predict(inputs)
     assert not result.probs.requires_grad
@@ -314,7 +315,7 @@ class Counting(nn.Module):
     ("in_place", "vectorize"),
     [(True, True), (True, False), (False, False), (False, True)],
 )
-def test_a_model_that_writes_its_buffers_leaves_the_draws_alone(in_place, vectorize):
+def test_model_that_writes_its_buffers_does_not_change_draws(in_place, vectorize):
     draws = MemoryDraws()
     for step in range(3):
         draws.append(Counting(in_place), step=step)
@@ -355,7 +356,7 @@ def test_narrow_draws_are_used_in_the_dtype_of_the_model(model_dtype, vectorize,
 
 
 @BOTH_WAYS
-def test_draws_that_keep_only_a_part(vectorize, tmp_path):
+def test_draws_of_trainable_tensors_only(vectorize, tmp_path):
     model = mlp()
     model[0].requires_grad_(False)
     store = DrawStore(tmp_path, only=keep_trainable(model))
@@ -369,7 +370,7 @@ def test_draws_that_keep_only_a_part(vectorize, tmp_path):
     assert result.spread.min() > 0
 
 
-def test_some_of_the_draws():
+def test_list_of_some_draws():
     draws, inputs = in_memory(mlp, 5), inputs_of((4,))
     members = outputs_of(mlp(), draws, inputs).softmax(2)
     for some, numbers in [
@@ -384,7 +385,7 @@ def test_some_of_the_draws():
 
 
 @BOTH_WAYS
-def test_double_precision_stays(vectorize):
+def test_double_precision_is_kept(vectorize):
     model = mlp().double()
     draws, inputs = in_memory(lambda: mlp().double(), 3), random(6, 4)
     result: Any = Posterior(model, draws, vectorize=vectorize).predict(inputs, members=True)
@@ -399,7 +400,7 @@ def test_double_precision_stays(vectorize):
 @pytest.mark.parametrize(("held", "reads"), [(0, 4), (1, 2)])
 def test_draws_are_read_once_if_all_of_them_can_be_held(monkeypatch, held, reads):
     size = bytes_of(Scale().state_dict()) + members_module.TENSOR_BYTES  # it has one tensor
-    monkeypatch.setattr(members_module, "HELD_BYTES", 2 * held * size)
+    monkeypatch.setattr(members_module, "MAX_HELD_BYTES", 2 * held * size)
     loads = []
 
     def load():
@@ -413,10 +414,10 @@ def test_draws_are_read_once_if_all_of_them_can_be_held(monkeypatch, held, reads
     assert len(loads) == reads
 
 
-def test_of_a_large_model_two_draws_are_in_memory_at_most(monkeypatch):
+def test_at_most_two_draws_of_a_large_model_are_in_memory(monkeypatch):
     """The one that is used, and the next while it takes its place."""
-    monkeypatch.setattr(members_module, "STACK_BYTES", 0)
-    monkeypatch.setattr(members_module, "HELD_BYTES", 0)
+    monkeypatch.setattr(members_module, "MAX_STACK_BYTES", 0)
+    monkeypatch.setattr(members_module, "MAX_HELD_BYTES", 0)
     arrays: list[weakref.ref] = []
     alive = []
 
@@ -451,9 +452,9 @@ def test_draws_of_a_small_model_are_read_once():
 
 
 @BOTH_WAYS
-def test_outputs_that_are_larger_than_inputs_do_not_pile_up(vectorize, monkeypatch):
+def test_outputs_larger_than_inputs_are_flushed(vectorize, monkeypatch):
     """A token is a few bytes, and the logits of the next one many."""
-    monkeypatch.setattr(members_module, "OUTPUT_BYTES", 3 * 50 * 4)  # those of one batch
+    monkeypatch.setattr(members_module, "MAX_OUTPUT_BYTES", 3 * 50 * 4)  # those of one batch
     logits = random(2, 3, 50, dtype=torch.float32)
     waiting = [0]
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from csgmcmc import DrawStore
-from csgmcmc.draws.tensors import LARGEST_READ
+from csgmcmc.draws.tensors import MAX_READ
 
 PREDICT = """
 import json, os, resource, sys
@@ -35,8 +35,8 @@ print(json.dumps({"probs": probs, "more_open": len(os.listdir("/proc/self/fd")) 
 """
 
 
-@pytest.mark.parametrize(("width", "draws"), [(2, 300), (LARGEST_READ // 20, 60)])
-def test_there_may_be_more_draws_than_open_files(tmp_path, monkeypatch, width, draws):
+@pytest.mark.parametrize(("width", "draws"), [(2, 300), (MAX_READ // 20, 60)])
+def test_more_draws_than_open_files(tmp_path, monkeypatch, width, draws):
     """Small draws, which are read, and large ones, which are mapped."""
     monkeypatch.setattr(os, "fsync", lambda _: None)  # this is not about the disk
     x = torch.linspace(-1, 1, 2 * width, dtype=torch.float64).reshape(2, width)

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from csgmcmc import DrawStore, MemoryDraws, Posterior
 from csgmcmc.errors import LockedError
-from csgmcmc.posterior import Categorical, ClassPredictive, Gaussian, GaussianPredictive
-from csgmcmc.posterior import batches as batches_module
+from csgmcmc.posterior import Categorical, ClassPredictive, Gaussian, NumberPredictive
+from csgmcmc.posterior import passes as passes_module
 from tests.posterior.support import (
     CLOSE,
     TIGHT,
@@ -55,7 +55,7 @@ def predicted(outputs, **options) -> Any:
 @pytest.mark.parametrize(
     ("shape", "dim"), [((7, 4), 1), ((7, 4, 2, 3), 1), ((7, 2, 3, 4), -1), ((7, 4), -1)]
 )
-def test_classes(shape, dim, vectorize):
+def test_categorical(shape, dim, vectorize):
     logits = 3 * random(5, *shape)
     result = predicted(logits, likelihood=Categorical(dim), vectorize=vectorize)
     draw_dim = dim if dim < 0 else dim + 1
@@ -73,7 +73,7 @@ def test_classes(shape, dim, vectorize):
 
 @BOTH_WAYS
 @pytest.mark.parametrize("shape", [(7,), (7, 1), (7, 3)])
-def test_yes_and_no(shape, vectorize):
+def test_bernoulli(shape, vectorize):
     logits = 3 * random(5, *shape)
     result = predicted(logits, likelihood="bernoulli", vectorize=vectorize)
     members = logits.sigmoid()
@@ -92,7 +92,7 @@ def test_yes_and_no(shape, vectorize):
 @BOTH_WAYS
 @pytest.mark.parametrize("shape", [(7,), (7, 1), (7, 3)])
 @pytest.mark.parametrize("learned", [True, False])
-def test_numbers(shape, learned, vectorize):
+def test_gaussian(shape, learned, vectorize):
     outputs = random(5, *shape, 2) if learned else random(5, *shape)
     mean, noise = (outputs[..., 0], outputs[..., 1].exp()) if learned else (outputs, None)
     options = {"forward": mean_and_variance, "likelihood": "gaussian"}
@@ -102,7 +102,7 @@ def test_numbers(shape, learned, vectorize):
     between = spread(WEIGHTS, mean).square()
     variance = averaged(WEIGHTS, noise) + between
     own = averaged(WEIGHTS, gaussian_entropy(noise))
-    assert type(result) is GaussianPredictive
+    assert type(result) is NumberPredictive
     assert_close(result.members, mean, **TIGHT)
     assert_close(result.mean, averaged(WEIGHTS, mean), **TIGHT)
     assert_close(result.noise_variance, averaged(WEIGHTS, noise), **TIGHT)
@@ -181,7 +181,7 @@ def test_members_that_agree_have_no_mutual_information():
 
 
 @BOTH_WAYS
-def test_a_draw_of_no_weight_is_only_a_member(vectorize):
+def test_draw_of_weight_0_is_only_a_member(vectorize):
     logits = random(5, 7, 4)
     posterior = table_posterior(logits, vectorize=vectorize)
     with_members: Any = posterior.predict(torch.arange(7), members=True)
@@ -198,7 +198,7 @@ def test_a_draw_of_no_weight_is_only_a_member(vectorize):
 
 
 @pytest.mark.parametrize("likelihood", ["categorical", Gaussian(1.0)])
-def test_a_diverged_draw_of_no_weight_is_only_a_member(likelihood):
+def test_diverged_draw_of_weight_0_is_only_a_member(likelihood):
     outputs = random(5, 7, 4)
     outputs[2] = math.nan
     result = predicted(outputs, likelihood=likelihood)
@@ -208,7 +208,7 @@ def test_a_diverged_draw_of_no_weight_is_only_a_member(likelihood):
 
 
 @pytest.mark.parametrize("likelihood", ["categorical", "bernoulli"])
-def test_what_is_not_a_number_is_not_certain(likelihood):
+def test_nan_outputs_give_nan_predictions(likelihood):
     outputs = random(5, 7, 4)
     outputs[1] = math.nan
     result = predicted(outputs, likelihood=likelihood)
@@ -230,14 +230,14 @@ def test_extreme_logits(likelihood):
 
 @pytest.mark.parametrize("offset", [0.0, 1e4, -1e4])
 @pytest.mark.parametrize("dim", [1, -1])
-def test_log_probabilities_are_those_of_torch(offset, dim):
+def test_log_probabilities_match_torch(offset, dim):
     """In single precision, also if logits are large and only their differences are small."""
     logits = (random(5, 7, 4, 4) + offset).float()
     result = predicted(logits, weights=[1, 0, 0, 0, 0], likelihood=Categorical(dim))
     assert_close(result.log_probs, logits[0].log_softmax(dim), rtol=1e-6, atol=1e-6)
 
 
-def test_classes_that_are_impossible():
+def test_impossible_classes():
     """Masked by minus infinity, in all members or in some."""
     logits = torch.tensor([[[0.0, -math.inf, 0.0]], [[-math.inf, -math.inf, 0.0]]])
     result = predicted(logits, weights=[1, 1])
@@ -251,7 +251,7 @@ def test_classes_that_are_impossible():
 @BOTH_WAYS
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kind", ["categorical", "bernoulli", "gaussian"])
-def test_half_precision_is_averaged_in_single(dtype, kind, vectorize):
+def test_half_precision_is_averaged_in_single_precision(dtype, kind, vectorize):
     outputs = random(5, 7, 4).to(dtype)
     likelihood = Gaussian(0.3) if kind == "gaussian" else kind
     result = predicted(outputs, likelihood=likelihood, vectorize=vectorize)
@@ -263,7 +263,7 @@ def test_half_precision_is_averaged_in_single(dtype, kind, vectorize):
 
 
 @pytest.mark.parametrize("kind", ["categorical", "bernoulli", "gaussian"])
-def test_a_prediction_stands_alone(kind):
+def test_prediction_does_not_alias_the_average(kind):
     """Nobody else has its tensors, and they can be computed with, changed and pickled."""
     outputs = random(5, 7, 4)
     posterior = table_posterior(outputs, likelihood=Gaussian(0.3) if kind == "gaussian" else kind)
@@ -297,8 +297,8 @@ def loader_of(form, inputs, targets):
 @BOTH_WAYS
 @pytest.mark.parametrize("group_bytes", [1, 50, 2**20])
 @pytest.mark.parametrize("form", ["tensors", "pairs", "lists of one", "dicts"])
-def test_a_loader_is_one_large_batch(form, group_bytes, vectorize, monkeypatch):
-    monkeypatch.setattr(batches_module, "GROUP_BYTES", group_bytes)
+def test_loader_matches_one_large_batch(form, group_bytes, vectorize, monkeypatch):
+    monkeypatch.setattr(passes_module, "MAX_GROUP_BYTES", group_bytes)
     logits, rows, targets = random(5, 7, 4), torch.arange(7), torch.arange(7) % 4
     forward = {"forward": lambda model, batch: model(batch["rows"])} if form == "dicts" else {}
     posterior = table_posterior(logits, vectorize=vectorize, **forward)
@@ -315,7 +315,7 @@ def test_a_loader_is_one_large_batch(form, group_bytes, vectorize, monkeypatch):
 
 @pytest.mark.parametrize("group_bytes", [1, 50, 2**20])
 def test_targets_of_a_shuffled_loader_are_in_the_order_of_the_predictions(group_bytes, monkeypatch):
-    monkeypatch.setattr(batches_module, "GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(passes_module, "MAX_GROUP_BYTES", group_bytes)
     rows = torch.arange(11)
     logits = 50 * torch.eye(11).repeat(5, 1, 1)
     loader = DataLoader(TensorDataset(rows, rows), batch_size=4, shuffle=True)
@@ -334,7 +334,7 @@ def test_regression_over_a_loader():
     assert_close(result.variance, 0.3 + spread(WEIGHTS, outputs).square(), **TIGHT)
 
 
-def test_a_loader_of_unknown_length():
+def test_loader_of_unknown_length():
     class Stream(IterableDataset):
         def __iter__(self):
             yield from torch.arange(7)
@@ -343,13 +343,24 @@ def test_a_loader_of_unknown_length():
     assert result.probs.shape == (7, 4)
 
 
-def test_no_more_of_a_loader_is_held_than_a_group(monkeypatch):
-    monkeypatch.setattr(batches_module, "GROUP_BYTES", 100)
+def test_batches_are_grouped_by_the_bytes_of_their_inputs(monkeypatch):
+    monkeypatch.setattr(passes_module, "MAX_GROUP_BYTES", 100)
     batches = [(torch.zeros(10), torch.zeros(1000))] * 7
-    assert [len(group) for group in batches_module.groups(batches)] == [3, 3, 1]
+    groups = passes_module.passes(table_posterior(random(5, 7, 4)), batches, "reading")
+    assert [len(group.batches) for group in groups] == [3, 3, 1]
 
 
-def test_a_generator_is_read_once():
+def test_error_in_likelihood_restores_inference_mode_and_autocast():
+    posterior = table_posterior(random(5, 7, 4))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(ValueError, match="targets must") as caught:
+            posterior.log_scores([(torch.arange(7), torch.full((7,), 9))])
+        assert caught.value.__traceback__ is not None  # which keeps the frames alive
+        assert not torch.is_inference_mode_enabled()
+        assert torch.is_autocast_enabled("cpu")
+
+
+def test_generator_is_read_once():
     logits = random(5, 7, 4)
     result: Any = table_posterior(logits).predict_loader(row for row in torch.arange(7).split(2))
     assert_close(result.probs, averaged(WEIGHTS, logits.softmax(2)), **TIGHT)
@@ -372,7 +383,7 @@ def test_single_precision_makes_forecasts_in_double():
     assert predicted(random(5, 7, 4, dtype=torch.float32)).probs_numpy().dtype == np.float64
 
 
-def test_forecasts_of_yes_and_no_have_two_classes():
+def test_bernoulli_forecasts_have_two_classes():
     logits = random(5, 7, 2)
     result = predicted(logits, likelihood="bernoulli")
     yes = averaged(WEIGHTS, logits.sigmoid()).reshape(-1)
@@ -380,7 +391,7 @@ def test_forecasts_of_yes_and_no_have_two_classes():
     assert result.member_probs_numpy().shape == (5, 14, 2)
 
 
-def test_members_and_labels_that_are_not_there():
+def test_missing_members_and_labels():
     result: Any = table_posterior(random(5, 7, 4)).predict(torch.arange(7))
     with pytest.raises(ValueError, match="members=True"):
         result.member_probs_numpy()
@@ -391,13 +402,13 @@ def test_members_and_labels_that_are_not_there():
 # What is rejected
 
 
-def test_what_cannot_be_a_posterior():
+def test_invalid_arguments_of_posterior():
     draws, model = in_memory(mlp, 3), mlp()
     with pytest.raises(ValueError, match="draws is empty"):
         Posterior(model, [])
     with pytest.raises(ValueError, match="draws is empty"):
         Posterior(model, MemoryDraws())
-    with pytest.raises(ValueError, match="likelihood must be one of 'categorical'"):
+    with pytest.raises(ValueError, match="likelihood must be one of"):
         Posterior(model, draws, likelihood="gamma")
     with pytest.raises(ValueError, match="no parameters"):
         Posterior(torch.nn.ReLU(), draws)
@@ -406,7 +417,7 @@ def test_what_cannot_be_a_posterior():
 @pytest.mark.parametrize(
     "weights", [[1, 2], [[1, 2, 3]], 1.0, [0, 0, 0], [1, -1, 2], [1, math.nan, 1], [1, math.inf, 1]]
 )
-def test_weights_that_are_rejected(weights):
+def test_invalid_weights(weights):
     with pytest.raises(ValueError, match="weights must be"):
         Posterior(mlp(), in_memory(mlp, 3), weights)
 
@@ -418,24 +429,24 @@ def test_weights_are_normalised():
 
 
 @pytest.mark.parametrize("vectorize", [True, False, None])
-def test_another_model_is_rejected(vectorize):
+def test_draws_of_another_model_are_rejected(vectorize):
     draws, inputs = in_memory(mlp, 3), torch.zeros(2, 4)
     longer = torch.nn.Sequential(*mlp(), torch.nn.Linear(3, 3))
-    with pytest.raises(ValueError, match=r"step 0 is not of this model: .* 4\.bias, 4\.weight"):
+    with pytest.raises(ValueError, match="is not of this model"):
         Posterior(longer, draws, vectorize=vectorize).predict(inputs)
     wider = torch.nn.Sequential(*mlp()[:3], torch.nn.Linear(6, 5))
-    with pytest.raises(ValueError, match=r"3\.(weight|bias) has shape .* step 0.* in the model"):
+    with pytest.raises(ValueError, match="has shape"):
         Posterior(wider, draws, vectorize=vectorize).predict(inputs)
 
 
 def test_outputs_and_targets_that_do_not_fit_are_rejected():
     rows = torch.arange(7)
     classes = table_posterior(random(5, 7, 4))
-    with pytest.raises(ValueError, match=r"no classes in dimension 1: .*bernoulli"):
+    with pytest.raises(ValueError, match="likelihood='bernoulli'"):
         table_posterior(random(5, 7)).predict(rows)
-    with pytest.raises(ValueError, match="variance of the noise is unknown"):
+    with pytest.raises(ValueError, match="variance="):
         table_posterior(random(5, 7), likelihood="gaussian").predict(rows)
-    with pytest.raises(ValueError, match=r"got 2 outputs and variance=0\.3"):
+    with pytest.raises(ValueError, match="variance="):
         table_posterior(
             random(5, 7, 2), forward=mean_and_variance, likelihood=Gaussian(0.3)
         ).predict(rows)
@@ -446,7 +457,7 @@ def test_outputs_and_targets_that_do_not_fit_are_rejected():
     for likelihood in ("bernoulli", Gaussian(1.0)):
         with pytest.raises(ValueError, match="targets of shape"):
             table_posterior(random(5, 7, 2), likelihood=likelihood).log_scores([(rows, rows)])
-    with pytest.raises(ValueError, match="pairs of inputs and targets"):
+    with pytest.raises(ValueError, match="loader must"):
         classes.log_scores([rows])
     with pytest.raises(ValueError, match="log-likelihoods are not known"):
         classes.log_likelihoods()
@@ -462,40 +473,40 @@ def test_targets_of_one_dimension_fit_one_output(likelihood):
     assert checks[0] == pytest.approx(checks[1], nan_ok=True)
 
 
-def test_fractions_are_no_classes():
+def test_fractional_targets_of_classes_are_rejected():
     rows, targets = torch.arange(2), torch.tensor([0.7, 1.0])
     classes = table_posterior(random(5, 2, 4))
     for method in (classes.log_scores, classes.check, classes.log_likelihoods):
-        with pytest.raises(ValueError, match=r"must be class numbers, got torch\.float32"):
+        with pytest.raises(ValueError, match="targets must be class numbers"):
             method([(rows, targets)])
-    with pytest.raises(ValueError, match=r"targets must be class numbers, got 0\.7"):
+    with pytest.raises(ValueError, match="targets must be class numbers"):
         predicted_loader: Any = classes.predict_loader([(rows, targets)])
         predicted_loader.labels_numpy()
     labels = table_posterior(random(5, 2), likelihood="bernoulli")
     for wrong in (0.7, 2.0, float("nan")):
         targets = torch.tensor([wrong, 1.0])
         for method in (labels.log_scores, labels.check):
-            with pytest.raises(ValueError, match="targets must be 0 or 1, got"):
+            with pytest.raises(ValueError, match="targets must be 0 or 1"):
                 method([(rows, targets)])
 
 
 @pytest.mark.parametrize("wrong", [4, -1])
-def test_a_target_that_is_no_class_is_rejected(wrong):
+def test_target_out_of_range_is_rejected(wrong):
     with pytest.raises(ValueError, match="targets"):
         table_posterior(random(5, 1, 4)).log_scores([(torch.tensor([0]), torch.tensor([wrong]))])
 
 
-def test_an_empty_loader_is_rejected():
+def test_empty_loader_is_rejected():
     posterior = table_posterior(random(5, 7, 4))
-    with pytest.raises(ValueError, match="loader gave no batches"):
+    with pytest.raises(ValueError, match="loader"):
         posterior.predict_loader([])
-    with pytest.raises(ValueError, match="loader gave no batches"):
+    with pytest.raises(ValueError, match="loader"):
         posterior.log_scores([])
 
 
-def test_an_empty_loader_leaves_the_log_likelihoods_unknown():
+def test_empty_loader_does_not_set_log_likelihoods():
     draws = in_memory(mlp, 3)
-    with pytest.raises(ValueError, match="loader gave no batches"):
+    with pytest.raises(ValueError, match="loader"):
         Posterior(mlp(), draws).log_likelihoods([])
     assert [draw.log_likelihood for draw in draws] == [None] * 3
 
@@ -505,8 +516,8 @@ def test_an_empty_loader_leaves_the_log_likelihoods_unknown():
 
 @BOTH_WAYS
 @pytest.mark.parametrize("group_bytes", [1, 50, 2**20])
-def test_scores_are_those_of_the_losses(group_bytes, vectorize, monkeypatch):
-    monkeypatch.setattr(batches_module, "GROUP_BYTES", group_bytes)
+def test_scores_match_the_losses(group_bytes, vectorize, monkeypatch):
+    monkeypatch.setattr(passes_module, "MAX_GROUP_BYTES", group_bytes)
     options: Any = {"vectorize": vectorize}
     rows = torch.arange(7)
 
@@ -542,7 +553,7 @@ def test_scores_are_those_of_the_losses(group_bytes, vectorize, monkeypatch):
         del options["forward"]
 
 
-def test_a_fixed_variance_scores_as_the_loss():
+def test_fixed_variance_matches_the_loss():
     outputs, targets = random(5, 7), random(7, seed=1)
     scores = table_posterior(outputs, likelihood=Gaussian(0.3)).log_scores(
         [(torch.arange(7), targets)]
@@ -559,7 +570,7 @@ def test_log_likelihoods_are_summed_in_double_precision():
     assert table_posterior(logits, [1.0]).log_likelihoods(batches) == [-(2**30) - 3100]
 
 
-def test_log_likelihoods_are_kept_with_the_draws(tmp_path):
+def test_log_likelihoods_are_stored_with_the_draws(tmp_path):
     store, inputs = DrawStore(tmp_path), random(9, 4, dtype=torch.float32)
     fill(store, mlp, 4)
     store.close()
@@ -577,7 +588,7 @@ def test_log_likelihoods_are_kept_with_the_draws(tmp_path):
 
 
 @pytest.mark.parametrize("in_a_list", [True, False])
-def test_log_likelihoods_are_found_once(in_a_list):
+def test_log_likelihoods_are_computed_once(in_a_list):
     draws: Any = in_memory(mlp, 3)
     draws = list(draws) if in_a_list else draws
     calls = []
@@ -601,7 +612,7 @@ def test_log_likelihoods_are_found_once(in_a_list):
         assert [draw.log_likelihood for draw in draws] == second.tolist()
 
 
-def test_draws_that_another_writes_are_rejected_before_the_work(tmp_path):
+def test_locked_store_is_rejected_before_the_work(tmp_path):
     writer = DrawStore(tmp_path)
     fill(writer, mlp, 2)
     calls = []
@@ -625,7 +636,7 @@ def test_log_likelihoods_release_their_locks(tmp_path):
     DrawStore(tmp_path).lock_chain(0)
 
 
-def test_log_likelihoods_leave_the_locks_of_others(tmp_path):
+def test_log_likelihoods_do_not_release_other_locks(tmp_path):
     store = DrawStore(tmp_path)
     fill(store, mlp, 2)
     store.lock_chain(1)
@@ -654,9 +665,7 @@ def autocast_of_average(monkeypatch):
 
 @BOTH_WAYS
 @pytest.mark.parametrize("autocast", [torch.bfloat16, None])
-def test_autocast_is_for_the_model_and_not_for_the_average(
-    autocast, vectorize, autocast_of_average
-):
+def test_autocast_applies_to_the_model_only(autocast, vectorize, autocast_of_average):
     dtypes = []
 
     def told(_):
@@ -669,7 +678,7 @@ def test_autocast_is_for_the_model_and_not_for_the_average(
     assert set(autocast_of_average) == {False}
 
 
-def test_the_average_is_not_in_the_autocast_of_the_caller(autocast_of_average):
+def test_autocast_of_the_caller_does_not_apply_to_the_average(autocast_of_average):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         Posterior(Scale(), in_memory(Scale, 3), vectorize=False).predict(torch.ones(2, 3))
     assert set(autocast_of_average) == {False}
@@ -689,7 +698,7 @@ for vectorize in (True, False):
 """
 
 
-def test_products_in_bfloat16():
+def test_matrix_products_in_bfloat16():
     """In a process of its own, where oneDNN does without instructions that emulators lack."""
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(root), str(root / "src")])
@@ -703,7 +712,7 @@ def test_products_in_bfloat16():
 
 
 @pytest.mark.parametrize("progress", [True, False])
-def test_nothing_is_printed_where_there_is_no_terminal(progress, capsys):
+def test_nothing_is_printed_without_a_terminal(progress, capsys):
     posterior = table_posterior(random(5, 7, 4), progress=progress)
     posterior.predict_loader([torch.arange(7)])
     assert capsys.readouterr() == ("", "")

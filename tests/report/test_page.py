@@ -1,22 +1,25 @@
-"""The page of a run: what it shows, what it leaves out, and that text stays text."""
+"""The page of a run: its sections, accessibility, and escaped text."""
 
-import dataclasses
 import json
 import math
 import os
 import re
+from dataclasses import replace
 
-import numpy as np
 import pytest
+import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from csgmcmc import DrawStore, MemoryDraws
+from csgmcmc import DrawStore, MemoryDraws, Posterior
+from csgmcmc.checks import Verdict
+from csgmcmc.checks.evaluation import evaluate
+from csgmcmc.checks.posterior_check import judge
 from csgmcmc.cli import app
-from csgmcmc.posterior.evaluation import evaluate
-from csgmcmc.posterior.reporting import findings_of
-from csgmcmc.report.page import Material, make_report
-from csgmcmc.report.traces import Trace, logged_traces
+from csgmcmc.posterior import Gaussian
+from csgmcmc.report import report_folder
+from csgmcmc.report.findings import Findings, entropies, logged_traces
+from csgmcmc.report.page import make_page
 from tests.pages.reader import Reader
 from tests.report.support import held_out, other, run
 
@@ -38,8 +41,7 @@ def sampled(folder):
 def page(sampled):
     chain, posterior = sampled
     loader = held_out()
-    options = {"stepper": chain.stepper, "loss": chain.loss, "data": chain.data}
-    return posterior.report(loader, other=other(), title=NASTY, **options).html
+    return posterior.report(loader, other=other(), title=NASTY, run=chain).html
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +49,16 @@ def reader(page):
     return Reader(page)
 
 
-def test_all_is_there(reader):
+def test_sections_links_and_figures(reader):
     assert reader.sections == ALL
     assert [link["href"] for link in reader.all("a")[:-1]] == [f"#{name}" for name in ALL]
     assert reader.all("a")[-1]["href"] == "#contents"
-    assert len(reader.all("figure")) == 6
+    assert len(reader.all("figure")) == 5
     for words in ("sampling", "mixing", "calibrated", "better"):
         assert words in reader.text.lower()
 
 
-def test_numbers_are_those_of_the_check(sampled, reader):
+def test_page_shows_the_numbers_of_the_check(sampled, reader):
     _, posterior = sampled
     check = posterior.check(held_out())
     numbers = check.numbers
@@ -67,7 +69,7 @@ def test_numbers_are_those_of_the_check(sampled, reader):
     assert "9 draws, 3 cycles, 1 chain." in reader.text
 
 
-def test_the_page_is_one_file_that_needs_no_network(page, reader):
+def test_page_needs_no_network(page, reader):
     assert not re.search(r"(?<!xmlns=\")(?<!xlink=\")https?://", page)
     assert "@import" not in page
     for tag, attributes in reader.elements:
@@ -76,7 +78,7 @@ def test_the_page_is_one_file_that_needs_no_network(page, reader):
             assert attributes.get(name, "#").startswith("#")
 
 
-def test_structure_for_readers_of_all_kinds(reader):
+def test_accessible_structure(reader):
     ids = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for drawing in reader.all("svg"):
@@ -88,41 +90,67 @@ def test_structure_for_readers_of_all_kinds(reader):
         assert heading["scope"] in ("row", "col")
 
 
-def test_text_is_shown_as_it_is_and_never_run(reader):
+def test_text_is_escaped(reader):
     assert not reader.all("script")
     assert not reader.all("b")
     assert reader.text.count(NASTY) == 3  # title, heading, provenance
 
 
-def test_without_data_it_says_what_to_give(sampled):
+def test_page_without_data_asks_for_them(sampled):
     _, posterior = sampled
     reader = Reader(posterior.report().html)
-    assert reader.sections == ["trace", "provenance", "missing"]
-    assert "give held-out data, as in posterior.report(loader)." in reader.text
+    assert reader.sections == ["trace", "provenance"]
+    assert "need held-out data: posterior.report(loader)." in reader.text
 
 
-def test_draws_in_memory_have_neither_log_nor_provenance():
-    chain, posterior = run(MemoryDraws(), cycles=1)
+def test_page_of_draws_in_memory():
+    _, posterior = run(MemoryDraws(), cycles=1)
     reader = Reader(posterior.report(held_out()).html)
-    assert reader.sections == ["verdicts", "scores", "uncertainty", "sampling", "missing"]
-    for words in ("give stepper=", "give them as other=", "give stepper=, loss= and data="):
-        assert words in reader.text
-    reader = Reader(posterior.report(stepper=chain.stepper).html)
-    assert reader.sections == ["trace", "missing"]
-    assert "The loss along the run: a Chain with a DrawStore logs it." in reader.text
+    assert reader.sections == ["verdicts", "scores", "uncertainty"]
+    assert "needs the run that made the draws: run=" in reader.text
+    assert Reader(posterior.report().html).sections == []
 
 
-def test_what_makes_no_sense_is_refused(sampled):
+def test_run_of_the_posterior_is_the_default():
+    chain, posterior = run(MemoryDraws(), cycles=1)
+    known = Posterior(posterior.model, posterior.draws, progress=False, run=chain)
+    reader = Reader(known.report(held_out(), other=other()).html)
+    assert reader.sections == ["verdicts", "scores", "uncertainty", "sampling"]
+
+
+def test_page_of_a_single_draw():
+    chain, posterior = run(MemoryDraws(), cycles=1)
+    single = posterior.with_draws(posterior.draws[:1])
+    reader = Reader(single.report(held_out(), run=chain).html)
+    assert "1 draw, 1 cycle, 1 chain." in reader.text
+    assert reader.sections == ["verdicts", "scores", "uncertainty"]  # no temperatures
+
+
+def test_page_of_numbers():
+    torch.manual_seed(0)
+    model, draws = nn.Linear(3, 1), MemoryDraws()
+    for step in range(4):
+        nn.init.normal_(model.weight)
+        draws.append(model, step=step)
+    posterior = Posterior(model, draws, likelihood=Gaussian(variance=0.5), progress=False)
+    loader = [(torch.randn(30, 3), torch.randn(30))]
+    reader = Reader(posterior.report(loader, other=other()).html)
+    assert reader.sections == ["verdicts", "scores", "uncertainty"]
+    assert "RMSE" in reader.text
+    assert "90% intervals contain" in reader.text
+
+
+def test_inconsistent_arguments_are_rejected(sampled):
     _, posterior = sampled
-    with pytest.raises(ValueError, match="give them too, as loader"):
+    with pytest.raises(ValueError, match="loader"):
         posterior.report(other=other())
-    with pytest.raises(ValueError, match="give its stepper too"):
+    with pytest.raises(ValueError, match="run="):
         posterior.report(held_out(), loss=nn.functional.cross_entropy)
-    with pytest.raises(ValueError, match="title must be text"):
+    with pytest.raises(ValueError, match="title"):
         posterior.report(title=3)
 
 
-def test_it_can_be_saved_and_shown_in_a_notebook(sampled, tmp_path):
+def test_save_and_notebook_display(sampled, tmp_path):
     _, posterior = sampled
     report = posterior.report(path=tmp_path / "a.html")
     assert (tmp_path / "a.html").read_text(encoding="utf-8") == report.html
@@ -136,45 +164,34 @@ def test_it_can_be_saved_and_shown_in_a_notebook(sampled, tmp_path):
 @pytest.fixture(scope="module")
 def findings(sampled):
     chain, posterior = sampled
-    check = posterior.check(held_out(), stepper=chain.stepper, loss=chain.loss, data=chain.data)
-    return findings_of(posterior, evaluate(posterior, held_out()), check, None)
+    evaluation = evaluate(posterior, held_out())
+    check = posterior.check(held_out(), run=chain)
+    return Findings(evaluation, check, entropies(posterior, evaluation, None))
 
 
-def test_hostile_names_of_parameters_and_words(findings):
-    row = next(iter(findings.parameters.values()))
-    names = [NASTY, "$\\frac$", "名前", "\udcff", "a\nb\x00", "x" * 500, "{}%s"]
-    verdict = {"holds": None, "words": NASTY}
-    hostile = dataclasses.replace(
-        findings,
-        parameters=dict.fromkeys(names, row),
-        verdicts=dict.fromkeys(findings.verdicts, verdict),
-        advice=[NASTY],
-        share_up_to={NASTY: findings.share_up_to["right"]},
+def test_names_of_parameters_and_words_are_escaped(findings):
+    report = next(iter(findings.check.parameters.values()))
+    names = [NASTY, "$\\frac$", "x" * 500, "{}%s"]
+    verdicts = dict.fromkeys(("sampling", "mixing", "calibrated", "better"), Verdict(None, NASTY))
+    check = replace(
+        findings.check, **verdicts, parameters=dict.fromkeys(names, report), advice=[NASTY]
     )
-    reader = Reader(make_report(Material("\udcff", [], findings=hostile)).html)
+    reader = Reader(make_page("\udcff", [], None, findings._replace(check=check)).html)
     assert not reader.all("script")
     assert not reader.all("b")
-    assert reader.text.count(NASTY) == 6  # four verdicts, an advice, a parameter
+    assert reader.text.count(NASTY) == 5  # four verdicts, an advice
     assert "\\udcff" in reader.text
 
 
-def test_numbers_that_are_not_finite_or_missing(findings):
-    nothing = dict.fromkeys(("value", "low", "high", "target"))
-    row = {"size": 3, "injected": 0.0, "minibatch": 0.0, **nothing}
-    many = len(findings.nll_by_draws)
-    bad = dataclasses.replace(
-        findings,
-        nll_by_draws=[math.inf] * many,
-        nll_of_draws=[math.nan] * many,
-        numbers={"nll": math.inf, "r_hat": math.nan},
-        parameters={"w": row},
-        cycles=[{**findings.cycles[0], "nll": math.inf, "stacking": None}],
-        confidence=[math.nan],
-        accuracy=[math.nan],
-        count=[0],
-    )
-    reader = Reader(make_report(Material("bad", [], findings=bad)).html)
-    assert "NLL inf" in reader.text
+def test_infinite_nll(sampled):
+    _, posterior = sampled
+    found = evaluate(posterior, held_out())
+    impossible = found.log_scores.copy()
+    impossible[:, 0] = -math.inf
+    found = replace(found, log_scores=impossible)
+    check = judge(posterior, found, None)
+    page = make_page("bad", [], None, Findings(found, check, {}))
+    assert "NLL inf" in Reader(page.html).text
 
 
 def test_damaged_logs_are_left_out(tmp_path):
@@ -184,43 +201,35 @@ def test_damaged_logs_are_left_out(tmp_path):
     (logs / "0000.jsonl").write_text(json.dumps(row) + "\n" + '{"step": 1')
     (logs / "0001.jsonl").write_text(json.dumps({**row, "loss": "x"}))
     (logs / "0002.jsonl").write_text(json.dumps({"step": 3}))
-    (logs / "0003.jsonl").write_text(json.dumps({**row, "lr": [1, 2]}))
-    (logs / "0004.jsonl").write_text(json.dumps({**row, "lr": 10**400}))
-    (logs / "0005.jsonl").write_bytes(b"\xff[" * 100)
+    (logs / "0003.jsonl").write_bytes(b"\xff[" * 100)
     (logs / "own.jsonl").write_text(json.dumps(row))
-    (trace,) = logged_traces(tmp_path)
-    assert trace.chain_id == 0
-    assert trace.loss is not None
-    assert trace.loss.tolist() == [1.0]
-
-
-def test_a_log_of_extreme_numbers_is_drawn():
-    numbers = np.array([1e308, -1e308, math.nan, math.inf])
-    trace = Trace(
-        0, step=np.arange(4.0), cycle=numbers, lr=numbers, temperature=numbers, loss=-numbers
-    )
-    assert Reader(make_report(Material("x", [], traces=[trace])).html).sections[0] == "trace"
+    ((chain_id, trace),) = logged_traces(tmp_path).items()
+    assert chain_id == 0
+    assert trace["loss"].tolist() == [1.0]
 
 
 def command(*arguments):
     return CliRunner().invoke(app, ["report", *map(str, arguments)])
 
 
-def test_the_command_makes_the_same_page(folder, findings):
-    findings.save(folder / "report.json")
+def test_page_of_a_folder(sampled, folder, tmp_path):
+    reader = Reader(report_folder(folder).html)
+    assert reader.sections == ["trace", "provenance"]
+    assert str(folder) in reader.text
+    assert "9 draws, 3 cycles, 1 chain." in reader.text
+    assert report_folder(str(folder), title="Mine").html.count("Mine") == 2
+    with pytest.raises(ValueError, match="folder"):
+        report_folder(tmp_path)
+
+
+def test_command_makes_the_page_of_a_folder(sampled, folder):
     result = command(folder)
     assert result.exit_code == 0, result.output
     reader = Reader((folder / "report.html").read_text(encoding="utf-8"))
-    assert reader.sections == [*ALL, "missing"]
-    assert "return a csgmcmc.Task with other= from the function" in reader.text
-    (folder / "report.json").write_text("{}")
-    result = command(folder)
-    assert result.exit_code == 2
-    assert "report.json is damaged: it has no points" in result.output
-    (folder / "report.json").unlink()
+    assert reader.sections == ["trace", "provenance"]
 
 
-def test_a_page_that_cannot_be_written_is_one_line(folder, tmp_path):
+def test_command_reports_unwritable_paths_in_one_line(folder, tmp_path):
     os.mkfifo(tmp_path / "pipe")  # as a device such as /dev/null
     for out in (tmp_path, tmp_path / "none" / "page.html", tmp_path / "pipe", "x" * 300):
         result = command(folder, "--out", out)

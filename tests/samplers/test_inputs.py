@@ -1,11 +1,9 @@
-"""Samplers refuse bad input in a sentence, and keep what they accept as plain values."""
+"""Options and parameters of samplers: what is refused, and what is stored as plain values."""
 
 # Wrong types are given on purpose.
 # pyright: reportArgumentType=false
 
 import shutil
-from decimal import Decimal
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,8 +16,6 @@ from tests.samplers.test_optimizer import through_a_file
 from tests.support import make, same_bits, small_model, train
 
 NUMBERS = [
-    Decimal("0.05"),
-    Fraction(1, 20),
     np.float64(0.05),
     np.float32(0.05),
     np.array(0.05),
@@ -38,23 +34,9 @@ def test_numbers_of_any_kind_become_plain_ones(lr):
     through_a_file(chain.state_dict())
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "0.1",
-        b"0.1",
-        np.array([0.1, 0.2]),
-        1j,
-        np.complex64(1),
-        None,
-        [0.1],
-        object(),
-        True,
-        np.True_,
-    ],
-)
+@pytest.mark.parametrize("value", ["0.1", np.array([0.1, 0.2]), None, [0.1], True])
 @pytest.mark.parametrize("option", ["lr", "num_data", "momentum"])
-def test_what_is_no_number_is_refused_at_once(option, value):
+def test_options_that_are_not_numbers_are_refused(option, value):
     with pytest.raises(ValueError, match=f"^{option} must be a number, got"):
         make(SGHMC, [torch.zeros(2)], **{option: value})
 
@@ -67,46 +49,17 @@ def test_numbers_too_large_to_compute_with_are_refused(sampler, option):
 
 
 @pytest.mark.parametrize(
-    "params",
-    [
-        5,
-        None,
-        "abc",
-        torch.zeros(2),
-        [],
-        [1.0],
-        [{"lr": 1.0}],
-        {"params": []},
-        ["ab"],
-        [()],
-        np.array(0.5),
-        [torch.zeros(2, dtype=torch.int64)],
-        [torch.eye(2).to_sparse()],
-    ],
+    "params", [[], [torch.zeros(2, dtype=torch.int64)], [torch.eye(2).to_sparse()]]
 )
-def test_what_holds_no_parameters_is_refused(params):
-    with pytest.raises(ValueError, match="params"):
+def test_parameters_that_cannot_be_sampled_are_refused(params):
+    with pytest.raises(ValueError, match="param"):
         SGLD(params, lr=0.1, num_data=10)
 
 
 def test_fused_is_one_of_three_values():
-    for value in ("yes", np.array([True, False]), 1):
+    for value in ("yes", 2):
         with pytest.raises(ValueError, match="fused must be None, True or False"):
             make(SGLD, [torch.zeros(2)], fused=value)
-
-
-def test_hooks_see_a_state_before_it_is_checked():
-    """A hook may turn the state of another program into one of this sampler."""
-    first, second = (make(SGLD, [torch.zeros(2)], seed=seed) for seed in (1, 2))
-    seen = []
-    second.register_load_state_dict_pre_hook(lambda _, state: state["wrapped"])
-    second.register_load_state_dict_post_hook(lambda chain: seen.append(chain.noise.seed))
-    second.load_state_dict({"wrapped": first.state_dict()})
-    assert second.noise.seed == 1
-    assert seen == [1]  # all is loaded when other hooks are called
-    with pytest.raises(ValueError, match="has no noise"):
-        second.load_state_dict({"wrapped": {}})
-    assert len(second._optimizer_load_state_dict_pre_hooks) == 1
 
 
 def test_shards_of_fsdp1_are_refused():
@@ -133,20 +86,8 @@ def test_a_step_can_be_compiled(name):
     assert not same_bits(plain, small_model())
 
 
-@every_sampler
-def test_whole_numbers_of_many_bits(sampler):
-    """Torch refuses them, or takes them as of another sign."""
-    numbers = dict.fromkeys(("lr", "num_data", "temperature"), 2**64)
-    if sampler.__name__ == "SGNHT":
-        numbers["coupling"] = 2**64
-    param = nn.Parameter(torch.zeros(2))
-    param.grad = torch.ones(2)
-    make(sampler, [param], **numbers).step()
-    assert (param.detach().abs() > 1e10).any()
-
-
 @pytest.mark.parametrize("lr", [1e-320, 1e-30])
-def test_a_thermostat_of_tiny_steps(lr):
+def test_thermostat_with_tiny_steps_is_finite(lr):
     param = nn.Parameter(torch.zeros(2))
     param.grad = torch.ones(2)
     make(SAMPLERS["SGNHT"], [param], lr=lr, num_data=1e30).step()

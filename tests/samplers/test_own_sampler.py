@@ -1,7 +1,6 @@
 """A user's sampler outside the package: a constructor and one update are all that it needs."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -112,9 +111,8 @@ def test_checks_say_that_undeclared_noise_is_unknown():
     assert chain.sampler.injected_variance(group, group["params"][0]) is None
     draws = chain.run()  # which warns of nothing: warnings are errors in tests
     inputs = torch.randn(30, 3)
-    run: Any = {"stepper": chain.stepper, "loss": chain.loss, "data": chain.data}
     batches = [(inputs, inputs.sum(1).gt(0).long())]
-    found = Posterior(chain.model, draws).check(batches, **run)
+    found = Posterior(chain.model, draws).check(batches, run=chain)
     assert found.sampling.holds is None
     assert "OverlappingSGLD does not declare its injected_variance" in str(found)
 

@@ -2,24 +2,26 @@
 
 from collections.abc import Sequence
 
-from csgmcmc import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule
+from csgmcmc import Constant, Cyclical, Decreasing, Joined, Keep, Ramp, Schedule
 
 REGISTRY: dict[str, Sequence[Schedule]] = {
     "Constant": [
         Constant(steps=10),
         Constant(steps=40, burn_in=9, draws=4),
-        Constant(steps=40, every=3),
+        Constant(steps=40, keep=Keep(every=3)),
     ],
     "Cyclical": [
         Cyclical(steps=100, cycles=4, exploration=0.8, draws_per_cycle=3),
-        Cyclical(steps=103, cycles=5, exploration=0.25, every=2, burn_in=30),
-        Cyclical(steps=60, cycles=2, exploration=0, every=1),
+        Cyclical(steps=103, cycles=5, exploration=0.25, keep=Keep(every=2), burn_in=30),
+        Cyclical(steps=60, cycles=2, exploration=0, keep=Keep(every=1)),
         Cyclical(steps=60, cycles=3, draws_per_cycle=1, exploration_temperature=10, anneal=True),
         Cyclical(steps=60, cycles=3, draws_per_cycle=2, weight_decay_scales=[9, 1, 0.5]),
-        Cyclical(steps=61, cycles=3, every=4, exploration=0.5, temperature_scales=[1, 0.1, 2]),
+        Cyclical(
+            steps=61, cycles=3, keep=Keep(every=4), exploration=0.5, temperature_scales=[1, 0.1, 2]
+        ),
     ],
     "Decreasing": [
-        Decreasing(steps=50, gamma=0.55, every=1),
+        Decreasing(steps=50, gamma=0.55, keep=Keep(every=1)),
         Decreasing(steps=80, gamma=1.0, b=3, burn_in=30, draws=7, burn_in_temperature=0),
     ],
     "Joined": [
@@ -29,7 +31,13 @@ REGISTRY: dict[str, Sequence[Schedule]] = {
                 Decreasing(40, gamma=0.5005, lr_scale=0.1, draws=20),
             ]
         ),
-        Joined([Constant(5), Cyclical(40, cycles=2, every=1), Cyclical(30, cycles=3, every=2)]),
+        Joined(
+            [
+                Constant(5),
+                Cyclical(40, cycles=2, keep=Keep(every=1)),
+                Cyclical(30, cycles=3, keep=Keep(every=2)),
+            ]
+        ),
     ],
     "Ramp": [
         Ramp(steps=20, start=0, end=1),

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from csgmcmc import SGHMC, Tick
-from csgmcmc.schedules import Schedule, discover, options_at
+from csgmcmc.schedules import Schedule, discover
+from csgmcmc.schedules.base import options_at
 from tests.schedules.registry import REGISTRY
 
 EXAMPLES = [

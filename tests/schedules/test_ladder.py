@@ -11,16 +11,16 @@ from scipy.stats import multivariate_normal
 from torch import nn
 
 import csgmcmc
-from csgmcmc import SGHMC, Chain, Cyclical, Joined, Posterior, Recipe
+from csgmcmc import SGHMC, Chain, Cyclical, Joined, Keep, Posterior
 from csgmcmc.posterior.weights import stacking_weights
-from csgmcmc.schedules import options_at
+from csgmcmc.schedules.base import options_at
 
 ROWS, COLUMNS, NOISE = 40, 3, 0.5
 PRECISIONS = (100.0, 1.0, 0.01)  # of the prior, from narrow to wide
 
 
 def test_each_cycle_has_its_own_weight_decay():
-    schedule = Cyclical(30, 3, exploration=0.5, every=1, weight_decay_scales=(4, 2, 0.5))
+    schedule = Cyclical(30, 3, exploration=0.5, keep=Keep(every=1), weight_decay_scales=(4, 2, 0.5))
     weight = nn.Parameter(torch.zeros(1))
     sampler = SGHMC([weight], lr=0.1, num_data=10, weight_decay=0.1)
     found = []
@@ -35,9 +35,9 @@ def test_each_cycle_has_its_own_weight_decay():
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=6), st.integers(1, 5))
 def test_the_scales_are_those_of_the_cycles(scales, length):
     cycles = len(scales)
-    options = {"exploration": 0.0, "every": 1, "weight_decay_scales": scales}
+    options = {"exploration": 0.0, "keep": Keep(every=1), "weight_decay_scales": scales}
     schedule = Cyclical(cycles * length, cycles, **options)
-    joined = Joined([schedule, Cyclical(length, 1, exploration=0.0, every=1)])
+    joined = Joined([schedule, Cyclical(length, 1, exploration=0.0, keep=Keep(every=1))])
     assert schedule.weight_decay_scales == tuple(scales)
     for step in range(cycles * length):
         assert schedule(step).weight_decay_scale == scales[step // length]
@@ -49,16 +49,7 @@ def test_the_scales_are_those_of_the_cycles(scales, length):
 @pytest.mark.parametrize("scales", [(1.0,), (1.0, 2.0, 3.0), (1.0, -1.0), (1.0, float("nan"))])
 def test_wrong_scales_are_named(scales):
     with pytest.raises(ValueError, match="weight_decay_scales"):
-        Cyclical(10, 2, every=1, weight_decay_scales=scales)
-    with pytest.raises(ValueError, match="weight_decay_scales"):
-        Recipe(cycles=2, weight_decay_scales=scales).make_schedule(100)
-
-
-def test_a_recipe_keeps_them(tmp_path):
-    recipe = Recipe(cycles=2, weight_decay_scales=[3.0, 0.5])
-    recipe.save(tmp_path / "recipe.json")
-    assert Recipe.load(tmp_path / "recipe.json") == recipe
-    assert recipe.make_schedule(100).weight_decay_scales == (3.0, 0.5)
+        Cyclical(10, 2, keep=Keep(every=1), weight_decay_scales=scales)
 
 
 def test_a_resumed_run_goes_on_with_the_weight_decay_of_its_cycle(tmp_path):
@@ -67,7 +58,9 @@ def test_a_resumed_run_goes_on_with_the_weight_decay_of_its_cycle(tmp_path):
         model = nn.Linear(2, 1)
         loader = [(torch.ones(4, 2), torch.zeros(4, 1))]
         sampler = SGHMC(model.parameters(), lr=0.1, num_data=4, weight_decay=0.1, seed=0)
-        schedule = Cyclical(20, 2, exploration=0.5, every=1, weight_decay_scales=(9.0, 0.1))
+        schedule = Cyclical(
+            20, 2, exploration=0.5, keep=Keep(every=1), weight_decay_scales=(9.0, 0.1)
+        )
         store = csgmcmc.DrawStore(path)
         quiet: Any = {"progress": False, "watch": False, "checkpoint_every": 1, **options}
         return Chain(model, nn.functional.mse_loss, loader, sampler, schedule, store, **quiet)
@@ -129,7 +122,7 @@ def ladder(inputs, targets):
         seed=1,
     )
     schedule = Cyclical(
-        9_000, len(PRECISIONS), exploration=0.1, every=5, weight_decay_scales=PRECISIONS
+        9_000, len(PRECISIONS), exploration=0.1, keep=Keep(every=5), weight_decay_scales=PRECISIONS
     )
     loader = [(torch.from_numpy(inputs), torch.from_numpy(targets))]
     draws = Chain(model, loss, loader, sampler, schedule, progress=False, watch=False).run()

@@ -1,5 +1,6 @@
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,8 +8,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from csgmcmc import SGHMC, Constant, Cyclical, Decreasing, Joined, Ramp, Schedule, Tick
-from csgmcmc.schedules import options_at
+from csgmcmc import SGHMC, Constant, Cyclical, Decreasing, Joined, Keep, Ramp, Schedule, Tick
+from csgmcmc.schedules.base import options_at
 
 
 @settings(max_examples=500)
@@ -25,9 +26,9 @@ from csgmcmc.schedules import options_at
 def test_cyclical_has_exactly_the_promised_draws_or_says_what_to_change(
     steps, cycles, exploration, draws_per_cycle, every, burn_in
 ):
-    which = {"draws_per_cycle": draws_per_cycle}
+    which: dict[str, Any] = {"draws_per_cycle": draws_per_cycle}
     if draws_per_cycle is None:
-        which = {"every": every}
+        which = {"keep": Keep(every=every)}
     length = math.ceil(steps / cycles)
     windows = [
         sum(step >= burn_in and (step % length) / length >= exploration for step in cycle)
@@ -36,7 +37,7 @@ def test_cyclical_has_exactly_the_promised_draws_or_says_what_to_change(
     ]
     possible = math.ceil(steps / length) == cycles and windows
     if not possible or min(windows) < (draws_per_cycle or every):
-        with pytest.raises(ValueError, match=r"cycles|exploration|burn_in|every|draws"):
+        with pytest.raises(ValueError, match=r"cycles|exploration|burn_in|keep"):
             Cyclical(steps, cycles, exploration, burn_in=burn_in, **which)
         return
     schedule = Cyclical(steps, cycles, exploration, burn_in=burn_in, **which)
@@ -78,7 +79,7 @@ def test_cyclical_has_exactly_the_promised_draws_or_says_what_to_change(
 def test_constant_and_decreasing_have_exactly_the_promised_draws(
     steps, burn_in, draws, every, kind
 ):
-    which = {"every": every} if draws is None else {"draws": draws}
+    which = {"keep": Keep(every=every)} if draws is None else {"draws": draws}
     window = steps - burn_in
     if window < (draws or every):
         with pytest.raises(ValueError, match="steps"):
@@ -98,7 +99,7 @@ def test_constant_and_decreasing_have_exactly_the_promised_draws(
 
 def test_cyclical_stages_of_the_paper():
     """K=50k, M=30, beta=1/4: cycles of 1,667 steps, the last of them 10 steps short."""
-    schedule = Cyclical(50_000, cycles=30, exploration=0.25, every=1)
+    schedule = Cyclical(50_000, cycles=30, exploration=0.25, keep=Keep(every=1))
     table = schedule.table()
     assert schedule.cycle_length == 1667
     assert (table["stage"][:417] == "explore").all()
@@ -108,19 +109,23 @@ def test_cyclical_stages_of_the_paper():
 
 
 def test_cyclical_exploration_zero_always_samples():
-    schedule = Cyclical(100, cycles=4, exploration=0, every=1)
+    schedule = Cyclical(100, cycles=4, exploration=0, keep=Keep(every=1))
     assert schedule.total_draws == 100
     assert (schedule.table()["temperature_scale"] == 1).all()
 
 
 def test_hot_exploration_and_annealing():
-    hot = Cyclical(20, cycles=2, exploration=0.5, every=1, exploration_temperature=10).table()
+    hot = Cyclical(
+        20, cycles=2, exploration=0.5, keep=Keep(every=1), exploration_temperature=10
+    ).table()
     assert list(hot["temperature_scale"][:10]) == [10] * 5 + [1] * 5
-    annealed = Cyclical(20, cycles=2, exploration=0.5, every=1, anneal=True).table()
+    annealed = Cyclical(20, cycles=2, exploration=0.5, keep=Keep(every=1), anneal=True).table()
     assert list(annealed["temperature_scale"][:10]) == pytest.approx(
         [0, 0.2, 0.4, 0.6, 0.8] + [1] * 5
     )
-    cooling = Cyclical(8, 1, 0.5, every=1, exploration_temperature=5, anneal=True).table()
+    cooling = Cyclical(
+        8, 1, 0.5, keep=Keep(every=1), exploration_temperature=5, anneal=True
+    ).table()
     assert list(cooling["temperature_scale"]) == pytest.approx([5, 4, 3, 2, 1, 1, 1, 1])
 
 
@@ -133,28 +138,46 @@ def test_cyclical_burn_in_inside_a_cycle_spreads_what_is_left():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Cyclical(9, cycles=4, every=1), ["3 cycles", "cycles=4", "multiple of cycles"]),
+        (
+            lambda: Cyclical(9, cycles=4, keep=Keep(every=1)),
+            ["3 cycles", "cycles=4", "multiple of cycles"],
+        ),
         (lambda: Cyclical(100, cycles=4, exploration=0.9, draws_per_cycle=3), ["cycle 1", "2"]),
         (lambda: Cyclical(100, 4, 0.8, draws_per_cycle=3, burn_in=24), ["burn_in=24"]),
-        (lambda: Cyclical(100, 4, 0.8, every=6), ["every=6", "lower exploration"]),
-        (lambda: Cyclical(100, 4, 0.8, every=1, burn_in=100), ["burn_in=100"]),
+        (lambda: Cyclical(100, 4, 0.8, keep=Keep(every=6)), ["every=6", "lower exploration"]),
+        (lambda: Cyclical(100, 4, 0.8, keep=Keep(every=1), burn_in=100), ["burn_in=100"]),
         (lambda: Cyclical(101, 4, 0.8, draws_per_cycle=3), ["cycle 4"]),
-        (lambda: Cyclical(100, 4), ["draws_per_cycle or every"]),
-        (lambda: Cyclical(100, 4, draws_per_cycle=1, every=1), ["not both"]),
-        (lambda: Cyclical(100, 4, 1.0, every=1), ["exploration must", "below 1", "1.0"]),
-        (lambda: Cyclical(100, 4, float("nan"), every=1), ["exploration must be finite", "nan"]),
-        (lambda: Cyclical(100, 4, every=1, exploration_temperature=-1), ["exploration_temp"]),
-        (lambda: Cyclical(0, 1, every=1), ["steps must be at least 1, got 0"]),
-        (lambda: Cyclical(2.5, 1, every=1), ["steps must be a whole number, got 2.5"]),  # pyright: ignore[reportArgumentType]
-        (lambda: Cyclical(10, 0, every=1), ["cycles must be at least 1, got 0"]),
-        (lambda: Cyclical(10, 1, every=0), ["every must be at least 1, got 0"]),
-        (lambda: Decreasing(10, gamma=0.5, every=1), ["gamma must be above 0.5", "0.5"]),
-        (lambda: Decreasing(10, gamma=1.1, every=1), ["gamma", "at most 1"]),
-        (lambda: Decreasing(10, gamma=0.6, b=-1, every=1), ["b must be at least 0, got -1"]),
-        (lambda: Decreasing(10, gamma=0.6), ["draws or every"]),
-        (lambda: Decreasing(10, gamma=0.6, burn_in=10, every=1), ["burn_in=10", "steps=10"]),
-        (lambda: Decreasing(10, gamma=0.6, burn_in=8, draws=3), ["2 sampling steps", "draws=3"]),
-        (lambda: Constant(10, draws=11), ["draws=11"]),
+        (lambda: Cyclical(100, 4), ["draws_per_cycle or keep"]),
+        (lambda: Cyclical(100, 4, draws_per_cycle=1, keep=Keep(every=1)), ["not both"]),
+        (lambda: Cyclical(100, 4, 1.0, keep=Keep(every=1)), ["exploration must", "below 1", "1.0"]),
+        (
+            lambda: Cyclical(100, 4, float("nan"), keep=Keep(every=1)),
+            ["exploration must be finite", "nan"],
+        ),
+        (
+            lambda: Cyclical(100, 4, keep=Keep(every=1), exploration_temperature=-1),
+            ["exploration_temp"],
+        ),
+        (lambda: Cyclical(0, 1, keep=Keep(every=1)), ["steps must be at least 1, got 0"]),
+        (lambda: Cyclical(2.5, 1, keep=Keep(every=1)), ["steps must be a whole number, got 2.5"]),  # pyright: ignore[reportArgumentType]
+        (lambda: Cyclical(10, 0, keep=Keep(every=1)), ["cycles must be at least 1, got 0"]),
+        (lambda: Cyclical(10, 1, keep=Keep(every=0)), ["every must be at least 1, got 0"]),
+        (lambda: Decreasing(10, gamma=0.5, keep=Keep(every=1)), ["gamma must be above 0.5", "0.5"]),
+        (lambda: Decreasing(10, gamma=1.1, keep=Keep(every=1)), ["gamma", "at most 1"]),
+        (
+            lambda: Decreasing(10, gamma=0.6, b=-1, keep=Keep(every=1)),
+            ["b must be at least 0, got -1"],
+        ),
+        (lambda: Decreasing(10, gamma=0.6), ["draws or keep"]),
+        (
+            lambda: Decreasing(10, gamma=0.6, burn_in=10, keep=Keep(every=1)),
+            ["burn_in=10", "steps=10"],
+        ),
+        (
+            lambda: Decreasing(10, gamma=0.6, burn_in=8, draws=3),
+            ["2 sampling steps", "per_cycle=3"],
+        ),
+        (lambda: Constant(10, draws=11), ["per_cycle=11"]),
         (lambda: Constant(10, lr_scale=-1), ["lr_scale must be at least 0, got -1"]),
         (lambda: Ramp(10, start=0, end=1, shape="exponential"), ["start must be above 0"]),
         (lambda: Ramp(10, start=0, end=1, shape="square"), ["shape", "'square'"]),  # pyright: ignore[reportArgumentType]
@@ -171,7 +194,7 @@ def test_bad_arguments_say_which_number_to_change(make, words):
 
 @given(gamma=st.floats(0.51, 1), b=st.floats(0, 100), burn_in=st.integers(0, 20))
 def test_decreasing_is_the_polynomial_with_k_from_1_after_burn_in(gamma, b, burn_in):
-    schedule = Decreasing(60, gamma, b, burn_in, every=1, burn_in_temperature=0)
+    schedule = Decreasing(60, gamma, b, burn_in, keep=Keep(every=1), burn_in_temperature=0)
     for step in range(60):
         tick = schedule(step)
         if step < burn_in:
@@ -182,7 +205,9 @@ def test_decreasing_is_the_polynomial_with_k_from_1_after_burn_in(gamma, b, burn
 
 
 def test_decreasing_has_noise_from_the_start_by_default():
-    assert (Decreasing(20, 0.6, burn_in=5, every=1).table()["temperature_scale"] == 1).all()
+    assert (
+        Decreasing(20, 0.6, burn_in=5, keep=Keep(every=1)).table()["temperature_scale"] == 1
+    ).all()
 
 
 @given(
@@ -234,7 +259,7 @@ def test_joined_gives_the_papers_baseline():
 
 @given(parts=st.lists(st.integers(1, 30), min_size=1, max_size=5))
 def test_joined_is_its_parts_one_after_another(parts):
-    schedules = [Cyclical(n, cycles=1, exploration=0.3, every=1) for n in parts if n > 2]
+    schedules = [Cyclical(n, cycles=1, exploration=0.3, keep=Keep(every=1)) for n in parts if n > 2]
     assume(schedules)
     joined = Joined(schedules).table()
     for name in ("stage", "lr_scale", "temperature_scale", "collect"):
@@ -247,7 +272,7 @@ def test_joined_is_its_parts_one_after_another(parts):
 def test_apply_works_on_any_torch_optimizer(capturable):
     lr = torch.tensor(0.5) if capturable else 0.5
     optimizer = torch.optim.Adam([torch.zeros(1)], lr=lr, capturable=capturable)
-    schedule = Cyclical(10, cycles=1, exploration=0.5, every=1)
+    schedule = Cyclical(10, cycles=1, exploration=0.5, keep=Keep(every=1))
     for step in (3, 7, 0):
         tick = schedule.apply(optimizer, step)
         assert float(optimizer.param_groups[0]["lr"]) == pytest.approx(0.5 * tick.lr_scale)
@@ -264,7 +289,7 @@ def test_apply_scales_a_shared_lr_tensor_once():
 
 
 def test_apply_after_a_load_scales_the_initial_numbers():
-    schedule = Cyclical(10, cycles=1, exploration=0.5, every=1)
+    schedule = Cyclical(10, cycles=1, exploration=0.5, keep=Keep(every=1))
     first = SGHMC([torch.zeros(1)], lr=0.3, num_data=2, temperature=0.5)
     schedule.apply(first, 9)
     second = SGHMC([torch.zeros(1)], lr=7.0, num_data=2)
@@ -285,7 +310,7 @@ def test_apply_raises_for_an_optimizer_without_lr():
 
 
 def test_options_at_leaves_the_group_as_it_is():
-    tick = Cyclical(10, cycles=1, exploration=0.5, every=1)(7)
+    tick = Cyclical(10, cycles=1, exploration=0.5, keep=Keep(every=1))(7)
     group = {"lr": 5.0, "initial_lr": 0.2, "temperature": 9.0, "initial_temperature": 3.0, "b": 1}
     before = dict(group)
     expected = {**group, "lr": 0.2 * tick.lr_scale, "temperature": 3.0}

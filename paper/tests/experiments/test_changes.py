@@ -1,10 +1,8 @@
-import json
 import pickle
 from dataclasses import asdict
 
 import pytest
 
-from csgmcmc import Recipe
 from csgmcmc.errors import DivergedError
 from csgmcmc.schedules import Constant
 from paper.experiments import find_experiments, reproduce
@@ -12,16 +10,20 @@ from paper.experiments.changes import change
 from paper.tests.experiments.tiny import Tiny
 
 EXPERIMENTS = find_experiments()
-RECIPE = json.loads(
-    Recipe(
-        lr=0.7,
-        cycles=5,
-        exploration=0.9,
-        draws_per_cycle=2,
-        epochs=600,
-        sampler_options={"momentum": 0.4},
-    ).to_json()
-)
+VALUES = {
+    "sampler": "SGHMC",
+    "lr": 0.7,
+    "temperature": 1.0,
+    "weight_decay": 1e-4,
+    "sampler_options": {"momentum": 0.4},
+    "epochs": 600,
+    "cycles": 5,
+    "exploration": 0.9,
+    "draws_per_cycle": 2,
+    "weight_decay_scales": None,
+    "temperature_scales": None,
+    "seed": 0,
+}
 
 
 def differing(one, other):
@@ -48,17 +50,17 @@ def test_a_recipe_is_told_in_the_words_of_each_experiment():
     network = {"weight_decay": 1e-4, "momentum": 0.4}
     own = ["sampler", "temperature", "seed"]
 
-    found, unused = changed_by("imagenet", "paper", RECIPE)
+    found, unused = changed_by("imagenet", "paper", VALUES)
     of_network = {f"network.{name}": value for name, value in network.items()}
     assert found == {**plan, **of_network, "lr_cyclical": 0.7}
     assert unused == own
 
-    found, unused = changed_by("uncertainty", "paper", RECIPE)
+    found, unused = changed_by("uncertainty", "paper", VALUES)
     expected = {f"plan.{name}": value for name, value in plan.items()}
     assert found.items() >= {**expected, "lr_sghmc": 0.7}.items()
     assert not [name for name in found if name.startswith(("search", "tuned", "lr_sgld"))]
 
-    found, unused = changed_by("cifar", "paper", RECIPE)
+    found, unused = changed_by("cifar", "paper", VALUES)
     for number in range(2):
         settings = {name: found[f"settings.{number}.{name}"] for name in plan}
         assert settings == plan
@@ -66,11 +68,11 @@ def test_a_recipe_is_told_in_the_words_of_each_experiment():
         assert f"settings.{number}.lrs.cSGLD" not in found
     assert unused == own
 
-    found, unused = changed_by("cifar", "laptop", RECIPE)  # which searches for step sizes
+    found, unused = changed_by("cifar", "laptop", VALUES)  # which searches for step sizes
     assert "lr" in unused
     assert found["settings.0.network.momentum"] == 0.4
 
-    found, unused = changed_by("schedule", "smoke", RECIPE)
+    found, unused = changed_by("schedule", "smoke", VALUES)
     assert found == {"cycles": 5, "exploration": 0.9, "cyclical_lr": 0.7}
 
 

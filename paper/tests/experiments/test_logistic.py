@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from csgmcmc.diagnostics import effective_sample_size
-from csgmcmc.samplers import SGHMC, Noise
-from csgmcmc.schedules import Constant
-from csgmcmc.targets import LogisticRegression
+from csgmcmc.noise import Noise
+from csgmcmc.samplers import SGHMC
+from csgmcmc.schedules import Constant, Keep
 from paper.density import BLOCK
 from paper.experiments import find_experiments, reproduce
 from paper.experiments.logistic import (
@@ -22,6 +22,7 @@ from paper.experiments.logistic import (
     carried_over,
 )
 from paper.experiments.logistic_runs import Settings, lr_with_excess, reference, sample, score
+from paper.targets import LogisticRegression
 from tests.support import SIGMAS
 
 PAPER = Logistic.presets["paper"]
@@ -85,7 +86,7 @@ def test_a_chain_has_the_moments_of_the_reference(batch):
     target = regression()
     found = reference(target, chains=64, warm_up=50, draws=200)
     settings = Settings(lr=0.3, momentum=0.8, cycles=None, batch=batch)
-    schedule = Constant(6000, burn_in=500, every=1)
+    schedule = Constant(6000, burn_in=500, keep=Keep(every=1))
     draws = sample(target, settings, schedule, seeds=[3])
     sizes = effective_sample_size(draws, "mean")
     mean, sd = np.array(found["mean"]), np.array(found["sd"])
@@ -99,8 +100,8 @@ def test_a_chain_has_the_moments_of_the_reference(batch):
 def test_a_seed_gives_the_same_chain_whatever_others_there_are():
     target = regression()
     settings = Settings(lr=0.3, momentum=0.0, cycles=None, batch=32)
-    both = sample(target, settings, Constant(50, every=1), seeds=[0, 1])
-    alone = sample(target, settings, Constant(50, every=1), seeds=[1])
+    both = sample(target, settings, Constant(50, keep=Keep(every=1)), seeds=[0, 1])
+    alone = sample(target, settings, Constant(50, keep=Keep(every=1)), seeds=[1])
     np.testing.assert_array_equal(both[1], alone[0])
     # No noise in common: 0.6 is 4 standard errors of the correlation of 49 increments.
     one, other = np.diff(both[:, :, 0])
@@ -110,7 +111,7 @@ def test_a_seed_gives_the_same_chain_whatever_others_there_are():
 def test_at_momentum_zero_a_step_is_that_of_the_contract():
     target, lr, seed = regression(), 0.3, 1
     settings = Settings(lr, momentum=0.0, cycles=None, batch=32)
-    found = sample(target, settings, Constant(BLOCK, every=1), seeds=[seed])[0, 0]
+    found = sample(target, settings, Constant(BLOCK, keep=Keep(every=1)), seeds=[seed])[0, 0]
     start = torch.randn(1, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     rows = torch.randint(100, (BLOCK, 32), generator=torch.Generator().manual_seed(seed))[0]
     (noise,) = Noise(seed).like([torch.empty(BLOCK, 1, 3, dtype=torch.float64)])

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from csgmcmc import SGLD, Chain, Constant, Cyclical
-from csgmcmc.diagnostics import in_mode_mass, mode_total_variation
-from csgmcmc.targets import Density, Mixture25
+from csgmcmc import SGLD, Chain, Constant, Cyclical, Keep
+from paper.diagnostics import in_mode_mass, mode_total_variation
 from paper.experiments import reproduce
 from paper.experiments.mixture import (
     Method,
@@ -18,6 +17,7 @@ from paper.experiments.mixture import (
     scores,
 )
 from paper.experiments.mixture_weights import independent_ends, measure, measure_regions
+from paper.targets import Density, Mixture25
 from tests.support import SIGMAS
 
 COVERED = {"radius": 0.25, "more_than": 100}
@@ -37,7 +37,7 @@ def test_it_gives_every_promised_draw_and_is_repeatable():
 def test_with_exact_gradients_it_is_a_chain_of_sgld():
     """8 chains of 2 numbers, which torch draws alike one by one and at once; a stable step."""
     config = MixtureConfig(chains=8, seed=3)
-    method = Method("stable", 0.01, Cyclical(60, cycles=2, exploration=0.3, every=3))
+    method = Method("stable", 0.01, Cyclical(60, cycles=2, exploration=0.3, keep=Keep(every=3)))
     points = torch.empty(8, 2).uniform_(-10, 10, generator=torch.Generator().manual_seed(3))
     model = Density(Mixture25(), points)
     sampler = SGLD(model.parameters(), method.lr, num_data=1, seed=3)
@@ -50,7 +50,9 @@ def test_noise_of_the_gradients_and_injected_noise_add_up_to_the_laws_own():
     """Both are drawn, the injected one lessened: 2 * lr in all, as with exact gradients."""
     config, lr = MixtureConfig(chains=20_000), 0.5
     starts = torch.empty(20_000, 2).uniform_(-10, 10, generator=torch.Generator().manual_seed(0))
-    noisy = sample(config, Method("", lr, Constant(1, every=1), gradient_variance=1.0))[:, 0]
+    noisy = sample(config, Method("", lr, Constant(1, keep=Keep(every=1)), gradient_variance=1.0))[
+        :, 0
+    ]
     noise = noisy - (starts - lr * Mixture25().gradient(starts)).numpy()
     error = SIGMAS * (2 / noise.size) ** 0.5
     assert abs(noise.var() / (2 * lr) - 1) < error  # uncorrected, it would be 1.25 times as much

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from csgmcmc.schedules import Cyclical
+from csgmcmc.schedules import Cyclical, Keep
 from paper.experiments import reproduce
 from paper.experiments.schedule import (
     ScheduleConfig,
@@ -63,7 +63,9 @@ def test_the_library_has_the_papers_formula(steps, cycles):
 
 
 def test_another_formula_is_noticed(monkeypatch):
-    other = Cyclical(601, cycles=6, exploration=0.27, every=1, exploration_temperature=0.5)
+    other = Cyclical(
+        601, cycles=6, exploration=0.27, keep=Keep(every=1), exploration_temperature=0.5
+    )
     table = {name: column[1:] for name, column in other.table().items()}  # counted from 2
     monkeypatch.setattr(Cyclical, "table", lambda _: table)
     distance = distance_from_the_paper(ScheduleConfig(steps=600, cycles=6))

@@ -19,7 +19,11 @@ def render(*chapters):
                 addresses[chapter.name, part.name] = f"figures/{name}.svg"
                 drawn = draw(part.figure, name)
                 figures[f"figures/{name}.svg"] = as_element(drawn, name)
-    return html.render(markdown.render(chapters, addresses), figures)
+    pages = {
+        markdown.page_name(chapter.name): markdown.render_chapter(chapter, addresses)
+        for chapter in chapters
+    }
+    return html.render(markdown.render_index(chapters), pages, figures)
 
 
 @pytest.fixture(scope="module")

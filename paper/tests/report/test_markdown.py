@@ -27,7 +27,7 @@ def test_numbers_need_no_escapes(text):
 
 @pytest.fixture(scope="module")
 def tokens():
-    text = markdown.render([make_chapter()], FIGURES)
+    text = markdown.render_chapter(make_chapter(), FIGURES)
     return MarkdownIt("gfm-like", {"linkify": False}).parse(text)
 
 
@@ -61,20 +61,24 @@ def test_figures_have_their_captions_as_alternative(tokens):
 
 def test_headings(tokens):
     headings = [token.tag for token in tokens if token.type == "heading_open"]
-    assert headings == ["h1", "h2", "h3"]
+    assert headings == ["h1", "h2"]
 
 
-def test_contents_lead_to_the_experiment():
-    text = markdown.render([make_chapter()], FIGURES)
-    assert "](#nasty) | smoke | 1 held, 1 contradicted, 1 undecided | 12.3 s |" in text
-    assert '<a id="nasty"></a>' in text
-    assert "```bash\npython -m paper run nasty --preset smoke\n```" in text
+def test_index_links_to_the_page_of_the_experiment():
+    index = markdown.render_index([make_chapter()])
+    assert "](nasty.md) | smoke | 1 held, 1 contradicted, 1 undecided | 12.3 s |" in index
 
 
-def test_an_unfinished_run_is_said_to_be_so():
-    text = markdown.render([Chapter(make_results(finished=False), None)], {})
-    assert "This run is unfinished: 0 jobs are done." in text
-    assert "| unfinished |" in text
+def test_page_has_its_command_and_links_to_the_index():
+    page = markdown.render_chapter(make_chapter(), FIGURES)
+    assert "```bash\npython -m paper run nasty --preset smoke\n```" in page
+    assert page.endswith("[All experiments](README.md)\n")
+
+
+def test_unfinished_run():
+    chapter = Chapter(make_results(finished=False), None)
+    assert "This run is unfinished: 0 jobs are done." in markdown.render_chapter(chapter, {})
+    assert "| unfinished |" in markdown.render_index([chapter])
 
 
 FENCES = "run\n```\n# Heading\n````\n<b>x</b>"
@@ -82,22 +86,25 @@ FENCES = "run\n```\n# Heading\n````\n<b>x</b>"
 
 def test_a_command_cannot_end_its_block_of_code():
     chapter = Chapter(make_results(command=FENCES, finished=False), None)
-    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(markdown.render([chapter], {}))
+    text = markdown.render_chapter(chapter, {})
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
     assert [token.content for token in tokens if token.type == "fence"] == [f"{FENCES}\n"]
-    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2", "h3"]
+    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2"]
 
 
 @pytest.mark.parametrize("name", [NASTY, 'x"></a><script>', "a](http://b) [c", "a\n\n# b"])
-def test_the_name_of_an_unfinished_experiment_is_only_a_name(name):
+def test_markup_in_the_name_of_an_unfinished_experiment(name):
     chapter = Chapter(make_results(experiment=name, finished=False), None)
-    text = markdown.render([chapter], {})
-    tokens = MarkdownIt("gfm-like", {"linkify": False, "html": True}).parse(text)
-    inside = [child for token in tokens for child in token.children or ()]
-    html = [token.content for token in [*tokens, *inside] if token.type.startswith("html")]
-    place = markdown.anchor(name)
-    assert html == [f'<a id="{place}">', "</a>"]
-    assert [child.attrs["href"] for child in inside if child.type == "link_open"] == [
-        inside[0].attrs["href"] if inside[0].type == "link_open" else f"#{place}"
-    ]
-    assert [token.tag for token in tokens if token.type == "heading_open"] == ["h1", "h2", "h3"]
-    html_page.render(text, {})
+    index, page = markdown.render_index([chapter]), markdown.render_chapter(chapter, {})
+    file = markdown.page_name(name)
+    assert set(file) & set("/\\.<>()[] \n") == set()
+    for text, links, headings in (
+        (index, [f"{file}.md"], ["h1"]),
+        (page, ["README.md"], ["h1", "h2"]),
+    ):
+        tokens = MarkdownIt("gfm-like", {"linkify": False, "html": True}).parse(text)
+        inside = [child for token in tokens for child in token.children or ()]
+        assert not [each for each in [*tokens, *inside] if each.type.startswith("html")]
+        assert [each.attrs["href"] for each in inside if each.type == "link_open"] == links
+        assert [token.tag for token in tokens if token.type == "heading_open"] == headings
+    html_page.render(index, {file: page}, {})

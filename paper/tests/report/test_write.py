@@ -27,10 +27,16 @@ def folder(tmp_path):
 
 
 def test_committed_results_of_other_versions_are_readable():
-    text = (COMMITTED / "README.md").read_text(encoding="utf-8")
+    index = (COMMITTED / "README.md").read_text(encoding="utf-8")
     chapters = read_chapters(COMMITTED)
     assert len(chapters) == len(list(COMMITTED.glob("*.json"))) > 10
+    assert {path.stem for path in COMMITTED.glob("*.md")} == {
+        "README",
+        *(chapter.name for chapter in chapters),
+    }
     for chapter in chapters:
+        text = (COMMITTED / f"{chapter.name}.md").read_text(encoding="utf-8")
+        assert f"]({chapter.name}.md) |" in index
         assert chapter.page
         assert chapter.command.startswith(f"python -m paper run {chapter.name} ")
         assert f"```bash\n{chapter.command}\n```" in text
@@ -55,11 +61,17 @@ def test_all_files_are_there_and_links_lead_to_them(folder):
         "figures/schedule-step-sizes.svg",
         "index.html",
         "schedule.json",
+        "schedule.md",
         "waiting.json",
+        "waiting.md",
     ]
     assert all(path.is_file() for path in written)
-    images = re.findall(r"\]\((figures/.*?)\)", (folder / "README.md").read_text())
-    assert images == ["figures/schedule-step-sizes.svg"]
+    link = re.compile(r"(?<!\\)\]\((.*?)\)")
+    assert {path.name: link.findall(path.read_text()) for path in folder.glob("*.md")} == {
+        "README.md": ["schedule.md", "waiting.md"],
+        "schedule.md": ["figures/schedule-step-sizes.svg", "README.md"],
+        "waiting.md": ["README.md"],
+    }
 
 
 def test_the_same_results_are_the_same_bytes(folder):

@@ -8,7 +8,7 @@ and is judged against that of the discrete update; see `csgmcmc.diagnostics.temp
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -20,26 +20,23 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from csgmcmc.batches import Loss, batch_loss
-from csgmcmc.checks.noise import uncorrected_variance
-from csgmcmc.checks.run import StepperLike, evenly_spaced, sampling_ticks
-from csgmcmc.diagnostics import (
-    EffectiveNoise,
-    Temperature,
-    effective_noise,
-    kinetic_temperature,
-    temperature_of_products,
-)
+from csgmcmc.diagnostics import effective_noise, kinetic_temperature, temperature_of_products
+from csgmcmc.diagnostics.noise import EffectiveNoise
+from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import to_device
-from csgmcmc.randomness import Generator, generators_of, preserved_random_state
+from csgmcmc.loop import Stepper
+from csgmcmc.loop.ticks import evenly_spaced, sampling_ticks
+from csgmcmc.posterior import Posterior
+from csgmcmc.randomness import generators_of, preserved_random_state
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
-from csgmcmc.schedules import Tick, options_at
+from csgmcmc.schedules.base import options_at
 from csgmcmc.stacked import Stack
 
-MOST_DRAWS = 12  # at which gradients are taken
-MOST_BATCHES = 32  # for the gradient at each of them
+MAX_DRAWS = 12  # at which gradients are taken
+MAX_BATCHES = 32  # for the gradient at each of them
 
 Tensors = dict[str, Tensor]
 Groups = dict[str, tuple[Group, Tensor]]
@@ -52,7 +49,7 @@ class ParameterReport:
 
     Attributes:
         size: number of weights.
-        noise: of a step while sampling: injected, and from the minibatches.
+        noise: injected noise and minibatch noise of a step while sampling.
         temperature: configurational temperature; None with fewer than two draws.
     """
 
@@ -62,7 +59,7 @@ class ParameterReport:
 
 
 class _Measured(NamedTuple):
-    """Of one parameter at one draw, as means over its weights; g is the gradient of U / N."""
+    """Means over the weights of one parameter at one draw; g is the gradient of U / N."""
 
     product: float  # (weight - origin) * g, the origin being the mean of other draws
     squared_gradient: float  # gain * g^2
@@ -70,9 +67,9 @@ class _Measured(NamedTuple):
 
 
 def kinetic_temperatures(model: nn.Module, sampler: SGHMC) -> dict[str, Temperature]:
-    """Temperature of the velocities of each parameter tensor, as they are now.
+    """Temperature of the current velocities of each parameter tensor.
 
-    For a callback while the run samples. The target is that of small steps, with an lr that
+    For a callback while the run samples. The target is exact for small steps and an lr that
     changes little over 1 / (1 - momentum) steps.
     """
     if not isinstance(sampler, SGHMC):
@@ -87,14 +84,7 @@ def kinetic_temperatures(model: nn.Module, sampler: SGHMC) -> dict[str, Temperat
 
 
 def parameter_reports(
-    model: nn.Module,
-    draws: Sequence[Draw],
-    stepper: StepperLike,
-    loss: Loss,
-    data: Iterable[Any],
-    *,
-    autocast: torch.dtype | None = None,
-    generators: Sequence[Generator] = (),
+    posterior: Posterior, stepper: Stepper, loss: Loss, data: Iterable[Any]
 ) -> dict[str, ParameterReport]:
     """Noise and configurational temperature of each sampled parameter tensor, by its name.
 
@@ -102,52 +92,49 @@ def parameter_reports(
     model, the stepper and all random states are left unchanged.
 
     Args:
-        model: the single network, also where the stepper's is a `Stack`.
-        draws: of the run.
-        stepper: of the run.
+        posterior: the single network and the draws of the run.
+        stepper: of the run; its model may be a `Stack`.
         loss: mean negative log-likelihood, called as `Chain` calls it.
         data: the batches that the run was trained on.
-        autocast: dtype of automatic mixed precision.
-        generators: generators that transforms of the data draw from, besides the global ones and
-            those of the loader.
     """
-    sampler = stepper.sampler
+    sampler, schedule = stepper.sampler, stepper.schedule
     if not isinstance(sampler, Sampler):
-        raise ValueError(f"{type(sampler).__name__} injects no noise: it is no sampler")
-    draws = [draws[i] for i in evenly_spaced(len(draws), MOST_DRAWS)]
-    groups = _sampled(stepper.model, sampler)
-    with preserved_random_state([*generators, *generators_of(data)]):
-        gradients = _Gradients(loss, data, autocast)
-        measured = list(_measure(model, draws, stepper, sampler, gradients))
-    kept = [stepper.schedule(draw.step) for draw in draws]
-    sampling = sampling_ticks(stepper.schedule)
+        raise ValueError(f"{type(sampler).__name__} injects no noise: it is not a sampler")
+    draws = [posterior.draws[i] for i in evenly_spaced(len(posterior.draws), MAX_DRAWS)]
+    with preserved_random_state([*stepper.generators, *generators_of(data)]):
+        gradients = _Gradients(loss, data, posterior.members.autocast)
+        measured = list(_measure(posterior.model, draws, stepper, sampler, gradients))
+    sampling = sampling_ticks(schedule)
     chains = stepper.model.chains if isinstance(stepper.model, Stack) else 1
     reports: dict[str, ParameterReport] = {}
-    for name, (group, param) in groups.items():
-        here = [one[name] for one in measured]
+    for name, (group, param) in _sampled(stepper.model, sampler).items():
+        products, squared, variances = np.transpose([one[name] for one in measured])
         temperature = None
         if len(draws) > 1:
+            kept = [options_at(group, schedule(draw.step)) for draw in draws]
+            means = {key: float(np.mean([at[key] for at in kept])) for key in ("lr", "temperature")}
             temperature = temperature_of_products(
-                [one.product for one in here],
-                squared_gradient=max(float(np.mean([one.squared_gradient for one in here])), 0.0),
-                **_dynamics(_mean_options(group, kept)),
+                products,
+                squared_gradient=max(float(np.mean(squared)), 0.0),
+                **_dynamics({**group, **means}),
             )
-        noise = _noise(sampler, group, param, sampling, float(np.mean([o.variance for o in here])))
+        options = [options_at(group, tick) for tick in sampling]
+        noise = _noise(sampler, param, options, float(np.mean(variances)))
         reports[name] = ParameterReport(param.numel() // chains, noise, temperature)
     return reports
 
 
 def _measure(
-    model: nn.Module,
-    draws: list[Draw],
-    stepper: StepperLike,
-    sampler: Sampler,
-    gradients: "_Gradients",
+    model: nn.Module, draws: list[Draw], stepper: Stepper, sampler: Sampler, gradients: "_Gradients"
 ) -> Iterator[dict[str, _Measured]]:
-    """Each draw gets batches of its own, so that their errors are independent."""
+    """Measure at each draw, with different batches for each, so that errors are independent."""
     groups = _sampled(stepper.model, sampler)
-    trained = copy.deepcopy(model).requires_grad_()
-    _train_like(trained, stepper.model)
+    trained = copy.deepcopy(model).requires_grad_().train()
+    inner = stepper.model.inner if isinstance(stepper.model, Stack) else stepper.model
+    if inner.training:  # else it has not run, and all of it will be trained
+        modes = {name: module.training for name, module in inner.named_modules()}
+        for name, module in trained.named_modules():
+            module.training = modes.get(name, True)
     params = {name: param for name, param in trained.named_parameters() if name in groups}
     if not params:
         raise ValueError("no parameter has both lr and temperature above 0")
@@ -158,15 +145,19 @@ def _measure(
         means, variances = gradients.at(trained, params)
         found: dict[str, _Measured] = {}
         for name, param in params.items():
-            weight = param.detach()
-            options = options_at(groups[name][0], stepper.schedule(draw.step))
-            mean = means[name] + _prior(options, weight)
+            weight, gain, variance = param.detach(), gains[name], variances[name]
+            at = options_at(groups[name][0], stepper.schedule(draw.step))
+            prior = at["prior"]
+            if prior is None:
+                mean = means[name] + at["weight_decay"] * weight
+            else:
+                mean = means[name] + prior_gradient(prior, weight) / at["num_data"]
             # The square of a mean over batches contains some of their variance: it is removed.
-            excess = variances[name] * gradients.error_of_the_mean
+            full = mean.square() - variance * gradients.error_of_the_mean
             found[name] = _Measured(
                 product=_mean((weight - origin[name].to(weight)) * mean),
-                squared_gradient=_mean(gains[name] * (mean.square() - excess)),
-                variance=_mean(gains[name] ** 2 * variances[name]) / stepper.batches_per_step,
+                squared_gradient=_mean(gain * full),
+                variance=_mean(gain**2 * variance) / stepper.batches_per_step,
             )
         yield found
 
@@ -177,17 +168,18 @@ class _Gradients:
     def __init__(self, loss: Loss, data: Iterable[Any], autocast: torch.dtype | None) -> None:
         self._loss, self._autocast = loss, autocast
         self._batches = _endless(data)
-        first = list(islice(iter(data), MOST_BATCHES + 1))
+        first = list(islice(iter(data), MAX_BATCHES + 1))
         if not first:
             raise ValueError("data gave no batches: it may be a generator that is exhausted")
-        whole_epoch = len(first) <= MOST_BATCHES
-        self._count = min(len(first), MOST_BATCHES)
-        self.error_of_the_mean = 0.0 if whole_epoch else 1 / self._count
-        """Variance of a mean over the batches, relative to that of one; 0 if they are all data."""
-        # Batches of one epoch of a loader are drawn without replacement, which lessens the error.
-        replacement = getattr(getattr(data, "sampler", None), "replacement", False)
-        if isinstance(data, DataLoader) and not replacement and not whole_epoch:
-            self.error_of_the_mean -= 1 / len(data)
+        self._count = min(len(first), MAX_BATCHES)
+        self.error_of_the_mean = 0.0
+        """Variance of the mean over the batches, relative to one batch; 0 if they are all data."""
+        if len(first) > MAX_BATCHES:
+            self.error_of_the_mean = 1 / self._count
+            # A loader draws the batches of an epoch without replacement, which reduces the error.
+            replacement = getattr(getattr(data, "sampler", None), "replacement", False)
+            if isinstance(data, DataLoader) and not replacement:
+                self.error_of_the_mean -= 1 / len(data)
 
     def at(self, model: nn.Module, params: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
         """Mean and variance over batches, at the weights that `model` has now."""
@@ -221,8 +213,8 @@ def _endless(data: Iterable[Any]) -> Iterator[Any]:
 def _origins(draws: list[Draw], names: list[str]) -> Iterator[Tensors]:
     """The origin of the weights of each draw: the mean of the draws of other cycles.
 
-    Any point that does not depend on the draw is correct; one near the draws makes the interval of
-    the temperature narrow. Within one cycle it is the mean of the other draws.
+    Any point that does not depend on the draw is valid; one near the draws makes the interval of
+    the temperature narrow. Within a single cycle it is the mean of the other draws.
     """
     one_cycle = len({(draw.chain_id, draw.cycle) for draw in draws}) == 1
     total = _sum(draws, names)
@@ -243,11 +235,10 @@ def _sum(draws: list[Draw], names: list[str]) -> Tensors:
 
 
 def _noise(
-    sampler: Sampler, group: Group, param: Tensor, sampling: list[Tick], variance: float
+    sampler: Sampler, param: Tensor, options: list[Group], variance: float
 ) -> EffectiveNoise:
-    """The noise of a step, as a mean over the sampling stages."""
-    options = [options_at(group, tick) for tick in sampling]
-    variances = [uncorrected_variance(sampler, at, param) for at in options]
+    """Mean noise of a step over the options of the sampling stages."""
+    variances = [sampler.uncorrected_variance(at, param) for at in options]
     if any(variance is None for variance in variances):
         raise ValueError(f"{type(sampler).__name__} does not declare its injected_variance")
     injected = np.mean([_mean(variance) for variance in variances if variance is not None])
@@ -267,18 +258,8 @@ def _sampled(model: nn.Module, sampler: torch.optim.Optimizer) -> Groups:
     }
 
 
-def _train_like(trained: nn.Module, model: nn.Module) -> None:
-    """Set the modules of `trained` to the modes that those of the run's model train in."""
-    trained.train()
-    inner = model.inner if isinstance(model, Stack) else model
-    if inner.training:  # else it has not run: all of it will be trained
-        modes = {name: module.training for name, module in inner.named_modules()}
-        for name, module in trained.named_modules():
-            module.training = modes.get(name, True)
-
-
 def _gain(sampler: Sampler, group: Group, param: Tensor, *, stacked: bool) -> Tensor | float:
-    """The sampler's preconditioner, as a mean over the chains of a stack."""
+    """The sampler's preconditioner, averaged over the chains of a stack."""
     gain = sampler.gradient_gain(group, param)
     if not isinstance(gain, Tensor):
         return gain
@@ -288,23 +269,8 @@ def _gain(sampler: Sampler, group: Group, param: Tensor, *, stacked: bool) -> Te
 
 
 def _dynamics(group: Group) -> dict[str, float]:
-    """What the target of a temperature depends on."""
-    names = ("lr", "num_data", "temperature")
-    return {"momentum": group.get("momentum", 0.0), **{name: group[name] for name in names}}
-
-
-def _mean_options(group: Group, ticks: list[Tick]) -> Group:
-    """The options of a group, with the mean lr and temperature over some steps."""
-    options = [options_at(group, tick) for tick in ticks]
-    means = {name: float(np.mean([at[name] for at in options])) for name in ("lr", "temperature")}
-    return {**group, **means}
-
-
-def _prior(group: Group, param: Tensor) -> Tensor:
-    """The prior's part of the gradient of U / N."""
-    if group["prior"] is not None:
-        return prior_gradient(group["prior"], param) / group["num_data"]
-    return group["weight_decay"] * param
+    """The options that the target of a temperature depends on."""
+    return {name: group.get(name, 0.0) for name in ("lr", "num_data", "temperature", "momentum")}
 
 
 def _mean(value: Tensor | float) -> float:

@@ -1,60 +1,94 @@
 """Whether a run sampled: N, injected noise, and the temperature of its draws."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NamedTuple
 
-from csgmcmc.checks import noise
-from csgmcmc.checks.evaluation import TrainingRun
-from csgmcmc.checks.likelihood import (
-    SAME_DIRECTION,
-    TOLERANCE,
-    LikelihoodRatio,
-    likelihood_ratio,
-)
+from csgmcmc.arguments import check_function, check_kind
+from csgmcmc.batches import Loss
+from csgmcmc.checks.likelihood import LikelihoodRatio, likelihood_ratio
 from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports
-from csgmcmc.checks.run import sampling_temperature
-from csgmcmc.checks.verdict import Advice, Numbers, Verdict, listed, percents, words_of
-from csgmcmc.stepper import LoopWords
+from csgmcmc.checks.verdict import Advice, Numbers, Verdict, listed, percents
+from csgmcmc.diagnostics.temperature import Temperature
+from csgmcmc.loaders import check_data
+from csgmcmc.loop import Chain, Stepper
+from csgmcmc.loop import noise_ratio as noise
+from csgmcmc.loop.ticks import sampling_temperature
+from csgmcmc.posterior import Posterior
 
-MOST_OFF = 0.5  # share of the weights whose temperature may be off
-FACTOR = 2  # by more than this
+MIN_COSINE = 0.999  # of gradients, above which the loss is a multiple of the NLL
+NUM_DATA_TOLERANCE = 0.1  # relative error of N that is not reported
+TEMPERATURE_FACTOR = 2  # between a temperature and its target, beyond which it is off
+MAX_SHARE_OFF = 0.5  # share of the weights whose temperature may be off
 
-Reports = Mapping[str, ParameterReport]
+
+class Run(NamedTuple):
+    """The stepper of a run, with its loss and training data where they are known."""
+
+    stepper: Stepper
+    loss: Loss | None
+    data: Iterable[Any] | None
+
+
+def as_run(
+    posterior: Posterior,
+    run: Chain | Stepper | None,
+    loss: Loss | None,
+    data: Iterable[Any] | None,
+) -> Run | None:
+    """The given run, or else the posterior's own; None if there is neither."""
+    run = posterior.run if run is None else run
+    if loss is not None:
+        check_function("loss", loss)
+    if data is not None:
+        check_data(data)
+    if run is None:
+        if loss is not None or data is not None:
+            raise ValueError("loss and data belong to a run: give its stepper too, as run=")
+        return None
+    check_kind("run", run, (Chain, Stepper), "a Chain or a Stepper")
+    if isinstance(run, Stepper):
+        return Run(run, loss, data)
+    return Run(run.stepper, run.loss if loss is None else loss, run.data if data is None else data)
 
 
 def check_sampling(
-    run: TrainingRun | None, numbers: Numbers, advice: Advice
+    posterior: Posterior, run: Run | None, numbers: Numbers, advice: Advice
 ) -> tuple[Verdict, dict[str, ParameterReport]]:
-    """The verdict, and what was measured of each parameter; adds to `numbers` and `advice`."""
+    """The verdict, and the noise and temperature of each parameter tensor.
+
+    Adds to `numbers` and `advice`.
+    """
     if run is None:
-        return Verdict(None, "needs the run that made the draws: stepper=, loss= and data="), {}
+        return Verdict(None, "needs the run that made the draws: run=, a Chain or a Stepper"), {}
     temperature = sampling_temperature(run.stepper)
     if temperature == 0:
         return Verdict(False, "no noise was injected: these are optimised weights"), {}
     if run.loss is None or run.data is None:
         return Verdict(None, "needs the loss and the training data too: loss= and data="), {}
-    faults = _find_wrong_num_data(run, numbers, advice)
+    found = None
+    with suppress(ValueError, RuntimeError):  # the likelihood does not fit these batches
+        found = likelihood_ratio(posterior, run.loss, run.data, run.stepper.generators)
+    faults = _find_wrong_num_data(run.stepper, found, numbers, advice)
     try:
-        parameters = parameter_reports(
-            *(run.model, run.draws, run.stepper, run.loss, run.data),
-            autocast=run.autocast,
-            generators=getattr(run.stepper, "generators", ()),
-        )
+        parameters = parameter_reports(posterior, run.stepper, run.loss, run.data)
     except ValueError as error:
         return Verdict(False if faults else None, "; ".join([*faults, str(error)])), {}
-    words, fine = words_of(run.stepper), list[str]()
-    numbers["noise_ratio"] = ratio = _noise_ratio(parameters)
+    fine: list[str] = []
+    injected = sum(report.size * report.noise.injected for report in parameters.values())
+    minibatch = sum(report.size * report.noise.minibatch for report in parameters.values())
+    numbers["noise_ratio"] = ratio = noise.noise_ratio(injected, minibatch)
     thermostat = getattr(run.stepper.sampler, "thermostat", False)
     minibatches_dominate = ratio < noise.NEGLIGIBLE and not thermostat
     bound = "a thermostat allows any" if thermostat else f"at least {noise.NEGLIGIBLE}"
     (faults if minibatches_dominate else fine).append(f"{noise.describe_noise(ratio)} ({bound})")
     if minibatches_dominate:
-        advice.append(noise.noise_advice(ratio, temperature, words))
-    known = all(report.temperature is not None for report in parameters.values())
-    if known:
+        advice.append(noise.noise_advice(ratio, temperature))
+    if len(posterior.draws) > 1:
         off, described = _describe_temperatures(parameters, numbers)
-        (faults if off > MOST_OFF else fine).append(described)
+        (faults if off > MAX_SHARE_OFF else fine).append(described)
         if not minibatches_dominate:
-            advice += _remedies(numbers, words)
+            advice += _remedies(numbers)
     elif not faults:
         return Verdict(None, f"{fine[0]}; a temperature needs at least 2 draws"), parameters
     if faults and fine:
@@ -62,54 +96,51 @@ def check_sampling(
     return Verdict(not faults, "; ".join(faults + fine)), parameters
 
 
-def _noise_ratio(parameters: Reports) -> float:
-    """Injected over minibatch variance, of all weights together."""
-    reports = parameters.values()
-    injected = sum(report.size * report.noise.injected for report in reports)
-    return noise.noise_ratio(injected, sum(one.size * one.noise.minibatch for one in reports))
-
-
-def _describe_temperatures(parameters: Reports, numbers: Numbers) -> tuple[float, str]:
-    """Share of the weights whose temperature is off, and which."""
+def _describe_temperatures(
+    parameters: dict[str, ParameterReport], numbers: Numbers
+) -> tuple[float, str]:
+    """The share of the weights whose temperature is off, and a description."""
     size = sum(report.size for report in parameters.values())
     off, blamed = 0.0, ""
     for way in ("too cold", "too hot"):
-        names = [name for name, report in parameters.items() if _is_off(report, way)]
+        names = [name for name, one in parameters.items() if way_off(one.temperature) == way]
         share = sum(parameters[name].size for name in names) / size
         numbers[f"share_{way.replace(' ', '_')}"] = share
         off += share
         blamed += f", {way}: {listed(names)}" if names else ""
-    right, least = percents(1 - off, 1 - MOST_OFF, digits=0)
+    right, least = percents(1 - off, 1 - MAX_SHARE_OFF, digits=0)
     return off, (
-        f"temperature right to a factor of {FACTOR} for {right} of the weights (at least {least})"
-        f"{blamed}"
+        f"temperature right to a factor of {TEMPERATURE_FACTOR} for {right} of the weights "
+        f"(at least {least}){blamed}"
     )
 
 
-def _is_off(report: ParameterReport, way: str) -> bool:
-    """Whether even the near end of the interval is off by more than a factor of two."""
-    found = report.temperature
-    if found is None or found.verdict != way:
-        return False
-    return found.low > FACTOR * found.target or found.high < found.target / FACTOR
+def way_off(found: Temperature | None) -> str | None:
+    """How the whole interval is off by more than the factor; None if it is not."""
+    if found is None:
+        return None
+    if found.high < found.target / TEMPERATURE_FACTOR:
+        return "too cold"
+    return "too hot" if found.low > TEMPERATURE_FACTOR * found.target else None
 
 
-def _remedies(numbers: Numbers, words: LoopWords) -> Advice:
-    """What to change where most weights are too cold, or too hot."""
-    less = f", less {words.exploration}" if words.exploration else ""
-    longer = f"sample longer (more {words.steps}{less})"
-    remedies = {
-        "share_too_cold": "the draws have not spread out to the temperature asked for: "
-        f"{longer}, or raise {words.lr}",
-        "share_too_hot": f"the draws are hotter than asked for: {longer}, lower {words.lr}, or "
-        f"raise {words.batch_size}",
-    }
-    return [remedy for name, remedy in remedies.items() if numbers[name] > MOST_OFF]
+def _remedies(numbers: Numbers) -> Advice:
+    """Advice where most weights are too cold, or too hot."""
+    longer = "sample longer (more steps, less exploration)"
+    if numbers["share_too_cold"] > MAX_SHARE_OFF:
+        return [
+            f"the draws have not spread out to the temperature asked for: {longer}, or raise lr"
+        ]
+    if numbers["share_too_hot"] > MAX_SHARE_OFF:
+        return [f"the draws are hotter than asked for: {longer}, lower lr, or raise the batch size"]
+    return []
 
 
-def _find_wrong_num_data(run: TrainingRun, numbers: Numbers, advice: Advice) -> list[str]:
-    """What is wrong with N: another in some groups, or N * loss is not the NLL of all data."""
-    groups = run.stepper.sampler.param_groups
+def _find_wrong_num_data(
+    stepper: Stepper, found: LikelihoodRatio | None, numbers: Numbers, advice: Advice
+) -> list[str]:
+    """Faults of N: it differs between groups, or N * loss is not the NLL of all data."""
+    groups = stepper.sampler.param_groups
     given = sorted({float(group["num_data"]) for group in groups if "num_data" in group})
     faults: list[str] = []
     if len(given) > 1:
@@ -118,16 +149,15 @@ def _find_wrong_num_data(run: TrainingRun, numbers: Numbers, advice: Advice) -> 
             " and one data set has one N"
         )
         advice.append("make all groups of the sampler with the same num_data")
-    found = _ratio_of(run)
     if found is None:
         return faults
     numbers["loss_nll_cosine"] = found.cosine
-    if found.cosine < SAME_DIRECTION:  # another loss, such as one with label smoothing
+    if found.cosine < MIN_COSINE:  # another loss, such as one with label smoothing
         return faults
     num_data = max(given, key=lambda n: max(n / found.num_data, found.num_data / n))  # the worst
     numbers["num_data_expected"] = found.num_data
     numbers["num_data_ratio"] = ratio = num_data / found.num_data
-    if abs(ratio - 1) <= TOLERANCE:
+    if abs(ratio - 1) <= NUM_DATA_TOLERANCE:
         return faults
     heat = f"{max(ratio, 1 / ratio):.3g} times too {'hot' if ratio < 1 else 'cold'}"
     advice.append(
@@ -139,16 +169,3 @@ def _find_wrong_num_data(run: TrainingRun, numbers: Numbers, advice: Advice) -> 
         f"num_data={num_data:g}, but N x loss is the likelihood's NLL of all data for "
         f"N={found.num_data:.0f}, so that the posterior is {heat}",
     ]
-
-
-def _ratio_of(run: TrainingRun) -> LikelihoodRatio | None:
-    """The loss compared with the likelihood; None where that cannot be done."""
-    if run.nll is None or run.loss is None or run.data is None:
-        return None
-    try:
-        return likelihood_ratio(
-            *(run.model, run.draws[-1], run.loss, run.nll, run.data),
-            generators=getattr(run.stepper, "generators", ()),
-        )
-    except (ValueError, RuntimeError):  # the likelihood is not of these batches
-        return None

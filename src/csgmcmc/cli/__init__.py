@@ -5,13 +5,9 @@ from typing import Annotated
 import typer
 
 import csgmcmc
-from csgmcmc.cli import demo, inspect, plan, report, run, tune
+from csgmcmc.cli import inspect, report, run
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Cyclical stochastic-gradient MCMC for PyTorch.",
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback(invoke_without_command=True)
@@ -24,5 +20,5 @@ def main(
         raise typer.Exit
 
 
-for command in (demo.demo, run.run, tune.tune, plan.plan, inspect.inspect, report.report):
+for command in (run.run, inspect.inspect, report.report):
     app.command()(command)

@@ -3,21 +3,12 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from traceback import walk_tb
+from typing import Any
 
 import typer
 
-from csgmcmc.processes import origin_of
-
-Script = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODULE:FUNCTION",
-        help="A function that returns (model, loss, data), (model, loss, data, validation) or a "
-        "csgmcmc.Task. FILE.py:FUNCTION works too.",
-    ),
-]
-"""The argument of the commands that take a user's own script."""
+from csgmcmc.errors import CsgmcmcError, SettingsMismatchError
 
 
 def fail(message: str) -> typer.Exit:
@@ -26,12 +17,23 @@ def fail(message: str) -> typer.Exit:
     return typer.Exit(2)
 
 
-def is_own(error: BaseException) -> bool:
-    """Whether this library raised an error, so that its message is enough.
+@contextmanager
+def errors_in_one_line() -> Iterator[None]:
+    """Print errors of this library in one line; those of a user's code keep their traceback."""
+    try:
+        yield
+    except SettingsMismatchError as error:
+        raise fail(f"{error}: use another folder, or delete this one") from error
+    except (CsgmcmcError, ValueError, OSError) as error:
+        if not is_own(error):
+            raise
+        raise fail(str(error)) from error
 
-    Errors of a user's own code are shown with a traceback.
-    """
-    return origin_of(error).partition(".")[0] == "csgmcmc"
+
+def is_own(error: BaseException) -> bool:
+    """Whether this library raised an error, so that its message is enough."""
+    *_, (innermost, _) = walk_tb(error.__traceback__)
+    return innermost.f_globals.get("__name__", "").partition(".")[0] == "csgmcmc"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from csgmcmc.arguments import check_choice, check_count
-from csgmcmc.diagnostics.arrays import check_no_nan, check_numbers, check_probabilities
+from csgmcmc.diagnostics.arrays import check_numbers, check_probabilities
 
 
 def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -35,18 +35,9 @@ def brier_score(probabilities: ArrayLike, labels: ArrayLike) -> float:
 
 
 def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> float:
-    """Share of points whose top class is the label; of equal classes the lowest is the top."""
-    return top_k_accuracy(probabilities, labels, 1)
-
-
-def top_k_accuracy(probabilities: ArrayLike, labels: ArrayLike, k: int) -> float:
-    """Share of points whose label is among the `k` likeliest classes; ties as in `accuracy`."""
+    """Fraction of points whose top class is the label; ties go to the lowest class."""
     forecast, truth = _check_forecast(probabilities, labels)
-    if check_count("k", k, at_least=1) > forecast.shape[1]:
-        raise ValueError(f"k must be at most the {forecast.shape[1]} classes, got {k}")
-    # Not scikit-learn's, where the highest of equal classes wins and k = K is a warning.
-    likeliest = np.argsort(-forecast, axis=1, kind="stable")[:, :k]
-    return float((likeliest == truth[:, None]).any(axis=1).mean())
+    return float((forecast.argmax(axis=1) == truth).mean())
 
 
 @dataclass(frozen=True)
@@ -55,7 +46,7 @@ class ReliabilityCurve:
 
     Attributes:
         confidence: mean probability of the top class in each bin.
-        accuracy: share of points in each bin whose top class is the label.
+        accuracy: fraction of points in each bin whose top class is the label.
         count: points in each bin.
     """
 
@@ -81,14 +72,10 @@ def reliability_curve(
     else:
         ranks = np.searchsorted(np.sort(confidence), confidence, side="left")
         members = ranks * bins // len(confidence)
+    _, members, count = np.unique(members, return_inverse=True, return_counts=True)
     correct = forecast.argmax(axis=1) == truth
-    count = np.bincount(members)
-    filled = count > 0
-    return ReliabilityCurve(
-        confidence=np.bincount(members, weights=confidence)[filled] / count[filled],
-        accuracy=np.bincount(members, weights=correct)[filled] / count[filled],
-        count=count[filled],
-    )
+    sums = [np.bincount(members, weights=each) for each in (confidence, correct)]
+    return ReliabilityCurve(sums[0] / count, sums[1] / count, count)
 
 
 def calibration_error(
@@ -104,8 +91,7 @@ def calibration_error(
 
 def _check_forecast(probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray, NDArray]:
     """Probabilities of shape (n, K) and labels of shape (n,), checked."""
-    forecast = check_numbers("probabilities", probabilities)
-    truth = check_no_nan("labels", labels)
+    forecast, truth = check_numbers("probabilities", probabilities), np.asarray(labels)
     if forecast.ndim == 1:
         if (forecast > 1).any():
             raise ValueError(f"probabilities must be at most 1, got {forecast.max()}")
@@ -117,7 +103,6 @@ def _check_forecast(probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArra
             f"got shape {truth.shape} of {truth.dtype}"
         )
     truth, classes = truth.astype(np.int64), forecast.shape[1]
-    if truth.min() < 0 or truth.max() >= classes:
-        wrong = truth[(truth < 0) | (truth >= classes)][0]
+    for wrong in truth[(truth < 0) | (truth >= classes)]:
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong}")
     return forecast, truth

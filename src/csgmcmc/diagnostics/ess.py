@@ -1,46 +1,13 @@
-"""Effective sample size, R-hat and Monte Carlo standard error."""
+"""Effective sample size and R-hat."""
 
 from typing import Any
 
 import numpy as np
 from arviz_stats.base import array_stats
 from numpy.typing import ArrayLike, NDArray
-from scipy.fft import next_fast_len
 
-from csgmcmc.arguments import check_choice, shown
-from csgmcmc.diagnostics.arrays import check_no_nan, check_numbers
-
-
-def reference_ess(
-    draws: ArrayLike, mean: ArrayLike, variance: ArrayLike, *, truncate: bool
-) -> NDArray[np.float64]:
-    """Effective sample size of one chain, about the mean and variance of a reference run.
-
-        B / (1 + 2 * sum_{s=1}^{B-1} (1 - s / B) * rho_s),
-        rho_s = sum_{b=s+1}^{B} (x_b - mean) * (x_{b-s} - mean) / (variance * (B - s))
-
-    (Hoffman and Gelman 2014; Zhang et al. 2020.) `draws` has shape (n,) or (n, d), and there is
-    one number for each dimension. With `truncate` the sum stops before the first lag with
-    rho_s < 0.05, the rule of Hoffman and Gelman. Without it the whole is equal to
-    B / (1 + B * (xbar - mean)^2 / variance - s2 / variance), s2 the second moment about `mean`:
-    it says almost nothing about the chain, and can be negative or more than B.
-    """
-    x = check_numbers("draws", draws)
-    if x.ndim not in (1, 2) or len(x) < 2:
-        raise ValueError(f"draws must have shape (n,) or (n, d) with n at least 2, got {x.shape}")
-    centre = _for_each_dimension("mean", mean, x)
-    scale = _for_each_dimension("variance", variance, x)
-    if not np.all(scale > 0):
-        raise ValueError(f"variance must be above 0, got {shown(variance)}")
-    n = len(x)
-    padded = next_fast_len(2 * n, real=True)  # no circular correlation
-    spectrum = np.fft.rfft(x - centre, padded, axis=0)
-    products = np.fft.irfft(np.abs(spectrum) ** 2, padded, axis=0)
-    lags = np.arange(1, n).reshape(-1, *[1] * (x.ndim - 1))
-    rho = products[1:n] / (scale * (n - lags))
-    if truncate:
-        rho = np.where(np.logical_and.accumulate(rho >= 0.05, axis=0), rho, 0.0)
-    return n / (1 + 2 * ((1 - lags / n) * rho).sum(axis=0))
+from csgmcmc.arguments import check_choice
+from csgmcmc.diagnostics.arrays import check_numbers
 
 
 def effective_sample_size(draws: ArrayLike, kind: str = "bulk") -> NDArray[np.float64]:
@@ -64,11 +31,6 @@ def r_hat(draws: ArrayLike) -> NDArray[np.float64]:
     return _summary("rhat", draws, at_least=2)
 
 
-def mcse(draws: ArrayLike) -> NDArray[np.float64]:
-    """Monte Carlo standard error of the mean of draws of shape (chains, n, ...)."""
-    return _summary("mcse", draws)
-
-
 def cycles_as_chains(values: ArrayLike, cycles: ArrayLike) -> NDArray:
     """One chain's values (n, ...) as chains (cycles, draws per cycle, ...), one for each cycle.
 
@@ -77,7 +39,7 @@ def cycles_as_chains(values: ArrayLike, cycles: ArrayLike) -> NDArray:
     closer to equilibrium. R-hat of the result compares the cycles with each other, and, since it
     splits every chain in two, the start of a cycle with its end.
     """
-    x, numbers = check_no_nan("values", values), check_no_nan("cycles", cycles)
+    x, numbers = check_numbers("values", values), check_numbers("cycles", cycles)
     if x.ndim < 1 or numbers.shape != x.shape[:1] or not numbers.size:
         raise ValueError(
             f"values must have shape (n, ...) and cycles (n,), n at least 1, got {x.shape} and "
@@ -99,11 +61,3 @@ def _summary(
         )
     with np.errstate(divide="ignore", invalid="ignore"):  # equal draws have no variance
         return np.asarray(getattr(array_stats, name)(x, chain_axis=0, draw_axis=1, **options))
-
-
-def _for_each_dimension(name: str, value: ArrayLike, x: NDArray) -> NDArray[np.float64]:
-    """`value` as one number, or as one for each dimension of the draws `x`."""
-    array = check_numbers(name, value)
-    if array.shape not in ((), x.shape[1:]):
-        raise ValueError(f"{name} must be a number or have shape {x.shape[1:]}, got {array.shape}")
-    return array

@@ -3,14 +3,15 @@
 `members` has shape (s, n, K): the class probabilities of s draws on n probe points.
 """
 
-from dataclasses import dataclass
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist, squareform
 from scipy.special import xlogy
 
-from csgmcmc.diagnostics.arrays import check_no_nan, check_numbers, check_probabilities
+from csgmcmc.diagnostics.arrays import check_numbers, check_probabilities
 
 
 def disagreement(members: ArrayLike) -> NDArray[np.float64]:
@@ -39,14 +40,8 @@ def kl_divergence(members: ArrayLike) -> NDArray[np.float64]:
     return np.where(excluded, np.inf, divergences)
 
 
-@dataclass(frozen=True)
-class WithinAndBetween:
-    """Means over pairs of different draws; nan where there is no such pair.
-
-    Attributes:
-        within: over pairs of the same group.
-        between: over pairs of different groups.
-    """
+class WithinAndBetween(NamedTuple):
+    """Means over pairs of draws of the same group, and of different ones; nan if there are none."""
 
     within: float
     between: float
@@ -58,17 +53,12 @@ def within_and_between(matrix: ArrayLike, groups: ArrayLike) -> WithinAndBetween
     Both (i, j) and (j, i) count, so `matrix` need not be symmetric; the diagonal does not. It may
     hold infinities, such as divergences.
     """
-    values = check_numbers("matrix", matrix)
-    names = check_no_nan("groups", groups)
+    values, names = check_numbers("matrix", matrix), check_numbers("groups", groups)
     if values.ndim != 2 or names.ndim != 1 or values.shape != (len(names), len(names)):
         raise ValueError(
             f"matrix must have shape (s, s) and groups (s,), got {values.shape} and {names.shape}"
         )
     same = names[:, None] == names
     pairs = ~np.eye(len(names), dtype=bool)
-    return WithinAndBetween(_mean(values[same & pairs]), _mean(values[~same & pairs]))
-
-
-def _mean(values: NDArray) -> float:
-    """Mean, nan of nothing."""
-    return float(values.mean()) if values.size else float("nan")
+    chosen = (values[same & pairs], values[~same & pairs])
+    return WithinAndBetween(*(float(each.mean()) if each.size else math.nan for each in chosen))

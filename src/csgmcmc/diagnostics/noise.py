@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from csgmcmc.arguments import check_number
 from csgmcmc.diagnostics.arrays import check_numbers
@@ -37,29 +37,15 @@ def effective_noise(
     infinite if minibatches add no noise, the factor if no noise is injected.
     """
     check_number("lr", lr, at_least=0)
-    injected = _mean_variance("injected_variance", injected_variance)
-    minibatch = lr**2 * _mean_variance("gradient_variance", gradient_variance)
+    means = []
+    given = {"injected_variance": injected_variance, "gradient_variance": gradient_variance}
+    for name, variances in given.items():
+        values = check_numbers(name, variances)
+        if not values.size or not np.all(values >= 0):
+            raise ValueError(f"{name} must hold variances, at least 0, got {variances!r}")
+        means.append(float(values.mean()))
+    injected, minibatch = means[0], lr**2 * means[1]
     if minibatch == 0:
         return EffectiveNoise(injected, minibatch, ratio=math.inf, temperature_factor=1.0)
     factor = 1 + minibatch / injected if injected else math.inf
     return EffectiveNoise(injected, minibatch, injected / minibatch, factor)
-
-
-def gradient_variance(gradients: ArrayLike) -> NDArray[np.float64]:
-    """Unbiased variance over batches of each weight's gradient: (batches, d) to (d,).
-
-    The gradients are those of U / N on different batches, all at the same weights.
-    """
-    g = check_numbers("gradients", gradients)
-    if g.ndim != 2 or len(g) < 2:
-        raise ValueError(
-            f"gradients must have shape (batches, d) with at least 2 batches, got {g.shape}"
-        )
-    return g.var(axis=0, ddof=1)
-
-
-def _mean_variance(name: str, variances: ArrayLike) -> float:
-    values = check_numbers(name, variances)
-    if not values.size or not np.all(values >= 0):
-        raise ValueError(f"{name} must hold variances, at least 0, got {variances!r}")
-    return float(values.mean())

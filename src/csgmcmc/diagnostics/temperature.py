@@ -65,47 +65,9 @@ def kinetic_temperature(
         raise ValueError(f"velocities must not be empty, got shape {v.shape}")
     target = _target(lr, num_data, momentum, temperature, squared_gradient)
     value = (1 + momentum) * num_data / (2 * lr) * float((v**2).mean())
-    low, high = (v.size * value / stats.chi2.ppf(tail, v.size) for tail in _tails(level)[::-1])
+    check_number("level", level, above=0, below=1)
+    low, high = v.size * value / stats.chi2.ppf([(1 + level) / 2, (1 - level) / 2], v.size)
     return Temperature(value, float(low), float(high), target)
-
-
-def configurational_temperature(
-    weights: ArrayLike,
-    gradients: ArrayLike,
-    *,
-    lr: float,
-    num_data: float,
-    momentum: float,
-    temperature: float,
-    squared_gradient: float | None = None,
-    level: float = 0.99,
-) -> Temperature:
-    """N * mean of theta . g / d over draws (draws, d), g the gradient of U / N at each draw.
-
-    The origin of the weights may be any fixed point; the interval is narrowest near their mean. The
-    interval is Student's t over the draws, as if these were independent. The momentum is 0 for
-    SGLD.
-
-    `gradients` (draws, d) are of the full data, or of a minibatch drawn independently of the chain.
-    Minibatch gradients leave the value unbiased, but add their variance to the mean of g^2 in the
-    target: then give the mean of g^2 of the full gradient as `squared_gradient`.
-    """
-    theta = check_numbers("weights", weights)
-    g = check_numbers("gradients", gradients)
-    if theta.ndim != 2 or theta.shape != g.shape or len(theta) < 2 or not theta.size:
-        raise ValueError(
-            "weights and gradients must have one shape (draws, d) with at least 2 draws, got "
-            f"{theta.shape} and {g.shape}"
-        )
-    return temperature_of_products(
-        (theta * g).mean(axis=1),
-        squared_gradient=float((g**2).mean()) if squared_gradient is None else squared_gradient,
-        lr=lr,
-        num_data=num_data,
-        momentum=momentum,
-        temperature=temperature,
-        level=level,
-    )
 
 
 def temperature_of_products(
@@ -118,13 +80,23 @@ def temperature_of_products(
     temperature: float,
     level: float = 0.99,
 ) -> Temperature:
-    """The configurational temperature, from the mean of theta * g of each draw."""
+    """Configurational temperature: N * mean of theta . g / d, g the gradient of U / N at each draw.
+
+    `products` has one number for each draw, the mean over its d weights of theta * g. The origin of
+    theta may be any fixed point; the interval is narrowest near the mean of the draws. The interval
+    is Student's t over the draws, as if these were independent. The momentum is 0 for SGLD.
+
+    The gradients are of the full data, or of a minibatch drawn independently of the chain.
+    Minibatch gradients leave the value unbiased, but add their variance to the mean of g^2:
+    `squared_gradient` is that of the full gradient, over weights and draws.
+    """
     p = check_numbers("products", products)
     if p.ndim != 1 or len(p) < 2:
         raise ValueError(f"products must have shape (draws,) with at least 2, got {p.shape}")
     target = _target(lr, num_data, momentum, temperature, squared_gradient)
     value, error = num_data * float(p.mean()), num_data * float(stats.sem(p))
-    low, high = (value + error * stats.t.ppf(tail, len(p) - 1) for tail in _tails(level))
+    check_number("level", level, above=0, below=1)
+    low, high = value + error * stats.t.ppf([(1 - level) / 2, (1 + level) / 2], len(p) - 1)
     return Temperature(value, float(low), float(high), target)
 
 
@@ -138,9 +110,3 @@ def _target(
     check_number("temperature", temperature, at_least=0)
     check_number("squared_gradient", squared_gradient, at_least=0, largest=np.inf)
     return temperature + lr * num_data * squared_gradient / (2 * (1 + momentum))
-
-
-def _tails(level: float) -> tuple[float, float]:
-    """Lower and upper tail probabilities of a two-sided interval."""
-    check_number("level", level, above=0, below=1)
-    return (1 - level) / 2, (1 + level) / 2

@@ -5,7 +5,7 @@ import sys
 from csgmcmc.discovery import subclasses_in
 from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.memory import MemoryDraws
-from csgmcmc.draws.shared import keep_trainable
+from csgmcmc.draws.only import keep_trainable
 from csgmcmc.draws.store import DrawStore
 
 __all__ = [

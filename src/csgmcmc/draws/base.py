@@ -9,19 +9,12 @@ from typing import Any, get_args, overload
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import (
-    check_choice,
-    check_count,
-    check_kind,
-    check_real,
-    counted,
-    shown,
-)
-from csgmcmc.draws.ordered import ByChainAndStep, Key
-from csgmcmc.draws.sharded import part_of
+from csgmcmc.arguments import check_choice, check_count, check_kind, check_real, counted
+from csgmcmc.draws.manifest import Key
+from csgmcmc.draws.tensors import part_of
 from csgmcmc.files import readable_size
-from csgmcmc.schedules import Stage
-from csgmcmc.shards import local_shard, mesh_of
+from csgmcmc.schedules.base import Stage
+from csgmcmc.shards import do_first, local_shard, mesh_of
 
 Tensors = Mapping[str, Tensor]
 """Parameters and buffers by name, as in a module's `state_dict`."""
@@ -46,7 +39,7 @@ class Draw:
     cycle: int
     stage: Stage
     log_likelihood: float | None
-    _load: Callable[[], Tensors] = field(repr=False, compare=False)
+    _load: Callable[..., Tensors] = field(repr=False, compare=False)
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers by name. Large ones of a store are memory-mapped from its file.
@@ -55,37 +48,29 @@ class Draw:
         changes them in place. If another program does so meanwhile, the numbers are the changed
         ones, and one that makes the file shorter ends this process (SIGBUS): copy stores, with
         `cp` or `rsync` to another folder, rather than write over one that is in use.
-
-        A draw of a sharded model is put together, in memory: `tensor` and `load_into` read less.
         """
-        found = self._load()
-        return found if isinstance(found, dict) else dict(found)
-
-    def tensor(self, name: str) -> Tensor:
-        """One of the tensors. Of a draw that is stored in shards, only its parts are read."""
-        found = self._load()
-        if not isinstance(name, str) or name not in found:
-            raise ValueError(f"name must be one of the draw's tensors, got {shown(name)}")
-        return found[name]
+        return dict(self._load())
 
     def load_into(self, model: nn.Module) -> None:
         """Copy the draw's weights and buffers into `model`.
 
-        Into a model that is sharded over processes, however the draw was stored: each process,
-        which must call this, reads its own part.
+        If the model is sharded over processes, each of them must call this. The first one checks
+        the file, and each reads its own part.
         """
         check_kind("model", model, nn.Module, "a torch.nn.Module")
         state = model.state_dict()
-        if mesh_of(state.values()) is None:
+        mesh = mesh_of(state.values())
+        if mesh is None:
             try:
                 model.load_state_dict(self.tensors())
-            except RuntimeError as error:  # of many lines
+            except RuntimeError as error:  # its message has many lines
                 words = " ".join(str(error).split())
                 raise ValueError(f"model is not that of the draw: {words}") from error
             return
-        found = self._load()
+        do_first(mesh, lambda: len(self._load()))
+        found = self._load(check=False)
         if unexpected := found.keys() - state.keys():
-            raise ValueError(f"model has no {min(unexpected)}, which the draw holds")
+            raise ValueError(f"model has no {min(unexpected)}, which the draw has")
         parts = {name: part_of(found, name, value) for name, value in state.items()}
         with torch.no_grad():
             for name, value in state.items():
@@ -99,7 +84,27 @@ class Draws(ABC, Sequence[Draw]):
     chain may repeat its last steps. A different one raises `DrawConflictError`.
     """
 
-    _kept: ByChainAndStep[Any]  # made by the subclass, which knows what it keeps of a draw
+    _place = ""  # where the draws are, in parentheses
+
+    def __init__(self) -> None:
+        self._sorted: tuple[dict[Key, Any], list[Key]] = ({}, [])
+
+    @property
+    @abstractmethod
+    def _kept(self) -> dict[Key, Any]:
+        """What the subclass keeps of each draw."""
+
+    def _keys(self) -> list[Key]:
+        """Chain and step of every draw, in order; sorted again only where draws were added."""
+        kept, keys = self._sorted
+        if kept is not self._kept or len(keys) != len(kept):
+            kept = self._kept
+            keys = sorted(kept)
+            self._sorted = (kept, keys)
+        return keys
+
+    def _keys_of(self, chain_id: int) -> list[Key]:
+        return [key for key in self._keys() if key[0] == chain_id]
 
     def append(
         self,
@@ -113,8 +118,8 @@ class Draws(ABC, Sequence[Draw]):
     ) -> None:
         """Keep a copy of the parameters and buffers of `model`.
 
-        Of a model that is sharded over processes, all of these call this, with a `DrawStore` of one
-        folder: each writes its own part.
+        If the model is sharded over processes, all of them call this, with a `DrawStore` of one
+        folder: the tensors are gathered one at a time, and the first process writes them.
 
         Args:
             model: a module, or its `state_dict`.
@@ -154,17 +159,17 @@ class Draws(ABC, Sequence[Draw]):
 
     def ordered(self) -> list[Draw]:
         """Every draw, by chain and step."""
-        return [self._draw(key) for key in self._kept.keys]
+        return [self._draw(key) for key in self._keys()]
 
     def of_chain(self, chain_id: int) -> list[Draw]:
         """The draws of one chain, by step."""
         number = check_count("chain_id", chain_id, at_least=0)
-        return [self._draw(key) for key in self._kept.keys_of(number)]
+        return [self._draw(key) for key in self._keys_of(number)]
 
     @property
     def chain_ids(self) -> list[int]:
         """Numbers of the chains that have draws."""
-        return self._kept.chain_ids()
+        return sorted({chain_id for chain_id, _ in self._keys()})
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -173,11 +178,7 @@ class Draws(ABC, Sequence[Draw]):
         cycles = len({(draw.chain_id, draw.cycle) for draw in self})
         counts = [(len(self), "draw"), (cycles, "cycle"), (len(self.chain_ids), "chain")]
         words = ", ".join(counted(number, noun) for number, noun in counts)
-        return f"{type(self).__name__}{self._place()}: {words}, {readable_size(self._size())}"
-
-    def _place(self) -> str:
-        """Where the draws are, in parentheses."""
-        return ""
+        return f"{type(self).__name__}{self._place}: {words}, {readable_size(self._size())}"
 
     def _size(self) -> int:
         """Bytes of all draws."""
@@ -191,7 +192,7 @@ class Draws(ABC, Sequence[Draw]):
     @overload
     def __getitem__(self, index: slice) -> list[Draw]: ...
     def __getitem__(self, index: int | slice) -> Draw | list[Draw]:
-        keys = self._kept.keys[index]
+        keys = self._keys()[index]
         return [self._draw(key) for key in keys] if isinstance(keys, list) else self._draw(keys)
 
 
@@ -211,10 +212,7 @@ def check_state(state: Mapping[str, Any]) -> None:
 
 
 def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
-    """Parameters and buffers by name, detached; anything else in the state raises.
-
-    Those of a sharded model stay sharded.
-    """
+    """Parameters and buffers by name, detached and still sharded; anything else raises."""
     state = model.state_dict() if isinstance(model, nn.Module) else model
     check_state(check_kind("model", state, Mapping, "a torch.nn.Module or its state_dict"))
     return {name: value.detach() for name, value in state.items()}

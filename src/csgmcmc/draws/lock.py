@@ -10,27 +10,20 @@ from csgmcmc.errors import LockedError
 
 # A reader that asks whether a chain is locked holds the lock for a moment: wait that long.
 TIMEOUT_SECONDS = 1.0
-POLL_SECONDS = 0.03
 
 
 class Lock:
     """A lock of this process. A child that is forked from it has a copy, which holds nothing.
 
-    Args:
-        path: the file that is locked.
-        what: what that means, for the error: "chain 0 of runs/mine".
+    `what` says what is locked, for the error: "chain 0 of runs/mine".
     """
 
     def __init__(self, path: Path, what: str) -> None:
         if path.is_symlink():
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
         # Any thread may release it: a lock of one thread would stay locked then.
-        self._lock = FileLock(
-            path,
-            timeout=TIMEOUT_SECONDS,
-            poll_interval=POLL_SECONDS,
-            thread_local=False,
-        )
+        options = {"timeout": TIMEOUT_SECONDS, "poll_interval": 0.03, "thread_local": False}
+        self._lock = FileLock(path, **options)
         self._process_id = os.getpid()
         try:
             self._lock.acquire()

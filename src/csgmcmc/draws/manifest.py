@@ -1,94 +1,74 @@
-"""The manifest of one chain: one line per draw. A draw exists once its line is written.
+"""The manifests of a store: which draws exist, compared with the files that are there.
 
-A line is the CRC-32 of a JSON object, a space, and the object. Lines are only ever appended. A line
-that was torn by a crash, or changed later, does not match its CRC: it is reported and skipped, and
-the rest stays usable.
+A manifest has a header line with provenance, then one line per draw, and one per log-likelihood
+that was set later. A line is the CRC-32 of a JSON object, a space, and the object. Lines are only
+ever appended. A line that was torn by a crash, or changed later, does not match its CRC: it is
+reported and skipped, and the rest stays usable.
 """
 
 import json
 import os
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from csgmcmc.arguments import shown
+from csgmcmc.draws.lock import is_locked
 from csgmcmc.errors import StoreError
-from csgmcmc.files import FileIdentity, flush, identity, identity_of
+from csgmcmc.files import atomic_write, file_sizes, flush, identity_of, parts_of
 
+FORMAT = 2
+"""The newest format of a store that can be read; new stores are of format 1."""
 
-@dataclass(frozen=True)
-class Lines:
-    """What was read of a manifest.
+Key = tuple[int, int]
+"""Chain and step of a draw."""
 
-    Attributes:
-        records: the JSON objects.
-        problems: one sentence for each line that cannot be used.
-        replaced: what was read before no longer holds: these are all lines of another file.
-    """
-
-    records: list[dict[str, Any]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    replaced: bool = False
+Record = dict[str, Any]
+"""A line of a manifest."""
 
 
 class Manifest:
-    """A manifest, and how much of it was read: what is read or written once is not read again."""
+    """The manifest of one chain."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._seen: tuple[int, ...] | None = None  # the file, when it was last read or written
         self._is_flushed = True
-        self._start_again()
 
-    def _start_again(self) -> None:
-        self._seen: FileIdentity | None = None  # the file, when it was last read or written
-        self._end = 0  # of the last whole line that was read or written
-        self._tail = (0, b"")  # where the last line is, and what: if not, the file is another one
-        self._line_count = 0
+    def is_known(self) -> bool:
+        """Whether the file is as this object has read or written it last."""
+        return identity_of(self.path) == self._seen
 
-    def read_new(self) -> Lines:
-        """The lines that were added since this object last read or wrote.
+    def read(self) -> tuple[list[Record], list[str]]:
+        """All lines, and a sentence for each that cannot be used; none without a file."""
+        self._seen = identity_of(self.path)
+        content = b"" if self._seen is None else self.path.read_bytes()
+        good: list[bytes] = []
+        problems: list[str] = []
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            text = line[9:]
+            if line[:9] == b"%08x " % zlib.crc32(text):
+                good.append(text)
+            elif line:
+                torn = "torn" if number == len(lines) else "torn or changed"
+                problems.append(f"{self.path.name}, line {number}: {torn}, skipped")
+        return json.loads(f"[{b','.join(good).decode()}]"), problems  # one call: much faster
 
-        All lines, if the file has not just grown since.
-        """
-        seen, found = self._seen, identity_of(self.path)
-        if found == seen:
-            return Lines()
-        if found is None:
-            self._start_again()
-            return Lines(replaced=True)
-        with self.path.open("rb") as file:
-            grown = seen is not None and self._continues(file, seen, found)
-            if not grown:
-                self._start_again()
-            file.seek(self._end)
-            content = file.read()
-        records, problems = _parse(content, self._line_count, self.path)
-        # A last line without its end may still be in writing: it is read again with what follows.
-        whole = content.rfind(b"\n") + 1
-        last_line = content.rfind(b"\n", 0, max(whole - 1, 0)) + 1
-        self._tail = (self._end + last_line, content[last_line:])
-        self._end += whole
-        self._line_count += content.count(b"\n")
-        self._seen = found
-        return Lines(records, problems, replaced=seen is not None and not grown)
-
-    def _continues(self, file: BinaryIO, seen: FileIdentity, found: FileIdentity) -> bool:
-        """Whether it is the file that was seen, with more at its end."""
-        if found.file != seen.file or found.size <= seen.size:
-            return False
-        start, tail = self._tail
-        file.seek(start)
-        return file.read(len(tail)) == tail
-
-    def append(self, record: dict[str, Any], *, flushed: bool = True) -> None:
-        """Append a line, after `read_new`, by the only writer.
+    def append(self, record: Record, *, flushed: bool = True) -> None:
+        """Append a line, by the only writer.
 
         Returns once it is on disk. With `flushed=False` that waits for `flush`: a crash of the
         machine may lose the line, but a crash of the process does not.
         """
         text = json.dumps(record, separators=(",", ":"))
         line = f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
-        with open(self.path, "ab+", buffering=0, opener=_open_itself) as file:
+
+        def open_without_links(path: str, flags: int) -> int:  # which may lead out of the store
+            return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+        with open(self.path, "ab+", buffering=0, opener=open_without_links) as file:
             size = file.seek(0, os.SEEK_END)
             if size:  # do not append to a torn line
                 file.seek(size - 1)
@@ -100,10 +80,7 @@ class Manifest:
             if flushed:
                 os.fsync(file.fileno())
                 self._is_flushed = True
-            self._seen = identity(os.fstat(file.fileno()))
-        self._end = self._seen.size
-        self._tail = (self._end - len(line), line)
-        self._line_count += line.count(b"\n")
+        self._seen = identity_of(self.path)
 
     def flush(self) -> None:
         """Wait until every line that was appended is on disk."""
@@ -112,27 +89,164 @@ class Manifest:
             self._is_flushed = True
 
 
-def _open_itself(path: str, flags: int) -> int:
-    """Open a file, but no link to another one, which may not be of the store at all."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+class Manifests:
+    """The lines of all chains of a store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kept: dict[Key, Record] = {}  # the draws whose files are whole
+        self.headers: dict[int, Record] = {}  # provenance of each chain
+        self.foreign: dict[int, str] = {}  # chains whose manifest is that of another chain
+        self._folder = folder
+        self._manifests: dict[int, Manifest] = {}
+
+    def of_chain(self, chain_id: int) -> Manifest:
+        """The manifest of a chain."""
+        path = self._folder / "chains" / f"{chain_id:04d}.manifest"
+        return self._manifests.setdefault(chain_id, Manifest(path))
+
+    def read_all(self) -> list[str]:
+        """Read every manifest; a sentence for each damaged or leftover file."""
+        chain_ids: list[int] = []
+        strays: list[str] = []
+        for name in _names_in(self._folder / "chains"):
+            number, kind = os.path.splitext(name)
+            if number.isdecimal() and name == f"{int(number):04d}.manifest":
+                chain_ids.append(int(number))
+            elif kind == ".manifest":
+                strays.append(f"chains/{name}: not the manifest of a chain, ignored")
+        problems = self.read(chain_ids) + strays
+        listed = {problem.partition(":")[0] for problem in problems}
+        for name in self._without_line():
+            if f"draws/{name}" not in listed:
+                problems.append(f"draws/{name}: not in a manifest, ignored")
+        return problems
+
+    def _without_line(self) -> list[str]:
+        """The files that are not draws, and that nobody is about to make a draw."""
+        folder = self._folder / "draws"
+        names = set(_names_in(folder)) - self._files()
+        for number in {name.partition("-")[0] for name in names}:
+            if number.isdecimal() and is_locked(lock_file(self._folder, int(number))):
+                names = {name for name in names if not name.startswith(f"{number}-")}
+            elif number.isdecimal():
+                self.read([int(number)])  # the writer may have ended meanwhile
+        return sorted(name for name in names - self._files() if (folder / name).exists())
+
+    def _files(self) -> set[str]:
+        return {name for record in self.kept.values() for name in files_of(record)}
+
+    def read(self, chain_ids: Iterable[int]) -> list[str]:
+        """Read manifests that others have changed; a sentence for each line or file with damage.
+
+        The files are listed after that, never before: the newest one may have no line yet.
+        """
+        found: dict[int, list[Record]] = {}
+        problems: list[str] = []
+        for chain_id in chain_ids:
+            manifest = self.of_chain(chain_id)
+            if not manifest.is_known():
+                found[chain_id], torn = manifest.read()
+                problems += torn
+        if found:
+            sizes = file_sizes(self._folder / "draws")
+            # A new dictionary, because readers may be iterating over this one.
+            kept = {key: record for key, record in self.kept.items() if key[0] not in found}
+            for chain_id, records in found.items():
+                kept |= self._enter(chain_id, records, sizes, problems)
+            self.kept = kept
+        return problems
+
+    def _enter(
+        self, chain_id: int, records: list[Record], sizes: dict[str, int], problems: list[str]
+    ) -> dict[Key, Record]:
+        """Note the header of a chain; returns the draws whose files are whole."""
+        self.headers.pop(chain_id, None)
+        self.foreign.pop(chain_id, None)
+        others = {record.get("chain", chain_id) for record in records} - {chain_id}
+        if others:
+            name = f"chains/{chain_id:04d}.manifest"
+            self.foreign[chain_id] = f"{name}: holds lines of chain {shown(min(others))}, ignored"
+            problems.append(self.foreign[chain_id])
+            return {}
+        kept: dict[Key, Record] = {}
+        log_likelihoods: dict[int, float] = {}
+        for record in records:
+            if "provenance" in record:
+                self.headers[chain_id] = record
+            elif "likelihood_of" in record:
+                log_likelihoods[record["likelihood_of"]] = record["log_likelihood"]
+            elif "draw" in record:
+                kept[chain_id, record["step"]] = record
+                for name, size in files_of(record).items():
+                    if sizes.get(name) != size:
+                        problems.append(f"draws/{name}: {_difference(sizes.get(name), size)}")
+                        kept.pop((chain_id, record["step"]), None)
+        for step, value in log_likelihoods.items():
+            if (chain_id, step) in kept:
+                kept[chain_id, step]["log_likelihood"] = value
+        return kept
 
 
-def _parse(content: bytes, lines_before: int, path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of some lines, and a sentence for each line that cannot be used."""
-    good: list[bytes] = []
-    problems: list[str] = []
-    lines = content.split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        text = line[9:]
-        if line[:9] == b"%08x " % zlib.crc32(text):
-            good.append(text)
-        elif line:
-            torn = "torn" if number == len(lines) else "torn or changed"
-            problems.append(f"{path.name}, line {lines_before + number}: {torn}, skipped")
+def _names_in(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def files_of(record: Record) -> dict[str, int]:
+    """Names and sizes of the files of a draw: one, or those of a sharded draw of 0.2.0."""
+    return {record["draw"]: record["bytes"], **record.get("shards", {})}
+
+
+def _difference(size: int | None, expected: int) -> str:
+    """What is wrong with a file."""
+    if size is None:
+        return "missing"
+    return f"{'truncated' if size < expected else 'too long'} ({size} of {expected} bytes)"
+
+
+def read_dtype(folder: Path) -> str | None:
+    """The dtype of draws in `store.json`; None if it has none or is not there.
+
+    Raises `StoreError` if it is damaged, or of a newer version.
+    """
+    file = folder / "store.json"
     try:
-        records = json.loads(f"[{b','.join(good).decode()}]")  # one call: many times faster
+        found = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return None
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{path} is not a manifest of csgmcmc: {error}") from error
-    if not all(type(record) is dict for record in records):
-        raise StoreError(f"{path} is not a manifest of csgmcmc: a line is not a JSON object")
-    return records, problems
+        raise StoreError(f"{file} is damaged: {error}") from error
+    number, dtype = (found.get("format"), found.get("dtype")) if type(found) is dict else (0, None)
+    if type(number) is not int or number < 1 or not isinstance(dtype, str | None):
+        raise StoreError(f"{file} is damaged: format and dtype of the store are missing")
+    if number > FORMAT:
+        raise StoreError(
+            f"{file} says format {shown(number)}, newer than this version of csgmcmc reads "
+            f"({FORMAT}): upgrade csgmcmc, or, if no newer version wrote it, it is damaged"
+        )
+    return dtype
+
+
+def write_dtype(folder: Path, dtype: str | None) -> None:
+    """Write format and dtype of a new store into `store.json`, unless it is there."""
+    if not (folder / "store.json").exists():
+        text = json.dumps({"format": 1, "dtype": dtype}) + "\n"
+        atomic_write(folder / "store.json", lambda temporary: temporary.write_text(text))
+
+
+def lock_file(folder: Path, chain_id: int) -> Path:
+    """The file that the process which writes a chain holds a lock on."""
+    return folder / "chains" / f"{chain_id:04d}.lock"
+
+
+def remove_leftover_parts(folder: Path, chain_id: int) -> None:
+    """Remove temporary files that killed processes have left; called with the chain's lock held.
+
+    No other process writes those of the chain. Those that all chains share may be in writing by a
+    process that holds the lock of another chain: they are listed first, so that it holds it by now.
+    """
+    shared = [*parts_of(folder, "store.json"), *parts_of(folder, "base")]
+    others = set((folder / "chains").glob("*.lock")) - {lock_file(folder, chain_id)}
+    if shared and any(map(is_locked, others)):
+        shared = []
+    for path in (*parts_of(folder / "draws", f"{chain_id:04d}-"), *shared):
+        path.unlink(missing_ok=True)

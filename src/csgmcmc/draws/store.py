@@ -2,56 +2,53 @@
 
     store.json                     format and dtype
     base.safetensors               with `only`: the tensors that are the same in all draws
-    chains/0000.manifest           a header line with provenance, then one line per draw, and one
-                                   per log-likelihood that was set later
+    chains/0000.manifest           which draws the chain has
     chains/0000.lock               locked by the process that writes the chain
     draws/0000-000000123.safetensors
-    draws/0000-000000123-00001-of-00002.safetensors
-                                   of a model that is sharded over processes: one file of each, and
-                                   0000-000000123.safetensors.index.json
 
 A draw is written to a temporary file, flushed and renamed; then its line in the chain's manifest is
 flushed, which commits it. A file without a line is not a draw. Each chain has its own manifest, so
 that chains never wait for each other.
+
+The tensors of a model that is sharded over processes are gathered one at a time, and the first
+process writes such a file.
 """
 
+import json
 import os
+import platform
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import check_count, check_items, check_kind
+from csgmcmc.arguments import check_count, check_items, check_kind, plain_value
 from csgmcmc.devices import check_dtype
-from csgmcmc.draws import folder as contents
 from csgmcmc.draws.base import Draw, Draws
 from csgmcmc.draws.lock import Lock, is_locked
-from csgmcmc.draws.ordered import Key
-from csgmcmc.draws.records import Records
-from csgmcmc.draws.sharded import (
-    ShardedTensors,
-    index_name,
-    joined,
-    part_of,
-    parts_of,
-    write_shards,
+from csgmcmc.draws.manifest import (
+    Key,
+    Manifests,
+    Record,
+    files_of,
+    lock_file,
+    read_dtype,
+    remove_leftover_parts,
+    write_dtype,
 )
-from csgmcmc.draws.shared import Only, SharedTensors
-from csgmcmc.draws.tensors import CheckedFiles, checksum, for_disk, write_tensors
+from csgmcmc.draws.old_format import read_index
+from csgmcmc.draws.only import CommonTensors, Only
+from csgmcmc.draws.tensors import CheckedFiles, checksum, read_tensors, write_tensors
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
-from csgmcmc.files import (
-    check_path,
-    flush,
-    make_folder,
-    readable_io_errors,
-)
-from csgmcmc.shards import do_together, local_shard, mesh_of, number_in
+from csgmcmc.files import check_path, flush, make_folder, readable_io_errors
+from csgmcmc.shards import Named, do_first, gather_to_first, mesh_of
 
 
 class DrawStore(Draws):
@@ -78,6 +75,7 @@ class DrawStore(Draws):
         dtype: torch.dtype | None = None,
         provenance: dict[str, Any] | None = None,
     ) -> None:
+        super().__init__()
         if dtype is not None:
             check_dtype("dtype", dtype)
         if only is not None and not callable(only):
@@ -85,26 +83,22 @@ class DrawStore(Draws):
             for name in (only := check_items("only", only, words)):
                 check_kind("only", name, str, words)
         self.path = check_path("path", path)
-        self.provenance = contents.checked_provenance(provenance)
+        self.provenance = _plain_provenance(provenance)
+        self._place = f"('{self.path}')"
         self._only, self._dtype = only, dtype
         self._files = CheckedFiles()
-        self._base = SharedTensors(self.path / "base.safetensors", self._files)
-        self._records = Records(self.path)
-        self._kept = self._records.kept
+        self._base = CommonTensors(self.path / "base.safetensors")
+        self._manifests = Manifests(self.path)
         self._locks: dict[int, Lock] = {}
         self._cleaned: set[int] = set()  # chains of which no temporary file is left
-        self._continued: set[int] = set()  # chains to which a draw was added
         self._mutex = threading.RLock()  # for writers in several threads
         self._flushed_later: set[int] = set()
-        self._dtype_on_disk: str | None = None
-        self.problems: list[str] = []
-        """One sentence per damaged or leftover file."""
-
         with readable_io_errors(self.path, "reading the store", writing=False):
             if self.path.exists() and not self.path.is_dir():
                 raise StoreError(f"{self.path} is not a folder, so it cannot be a draw store")
-            self._dtype_on_disk = contents.read_dtype(self.path)
-            self.problems += self._records.read()
+            read_dtype(self.path)  # raises if the format is newer
+            self.problems: list[str] = self._manifests.read_all()
+            """One sentence per damaged or leftover file."""
             if self._needs_base() and not self._base.exists():
                 self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
         if self.problems:
@@ -116,74 +110,71 @@ class DrawStore(Draws):
         options = {"only": self._only, "dtype": self._dtype, "provenance": self.provenance}
         return partial(type(self), self.path.absolute(), **options), ()
 
+    # Reading
+
+    @property
+    def _kept(self) -> dict[Key, Record]:
+        return self._manifests.kept
+
     def _draw(self, key: Key) -> Draw:
         record = self._kept[key]
-        log_likelihood = self._records.log_likelihoods.get(key, record["log_likelihood"])
         load = partial(self._load, record)
-        return Draw(*key, record["cycle"], record["stage"], log_likelihood, load)
+        return Draw(*key, record["cycle"], record["stage"], record["log_likelihood"], load)
 
-    def _load(self, record: dict[str, Any]) -> Mapping[str, Tensor]:
-        tensors = self._read_draw(record)
+    def _load(self, record: Record, check: bool = True) -> dict[str, Tensor]:
+        tensors = self._read_draw(record, check)
         if not record["base"]:
             return tensors
         base = self._base.tensors()
         if self._base.checksum != record["base"]:
-            raise StoreError(
-                f"{self._base.path}: missing or damaged, draw {record['draw']} is incomplete"
-            )
-        return joined(tensors, base)
+            name = record["draw"]
+            raise StoreError(f"{self._base.path}: missing or damaged, draw {name} is incomplete")
+        return {**base, **tensors}
 
-    def _read_draw(self, record: dict[str, Any]) -> Mapping[str, Tensor]:
-        """What the draw's own files hold; `StoreError` if they are damaged."""
+    def _read_draw(self, record: Record, check: bool = True) -> dict[str, Tensor]:
+        """The tensors in the draw's own file; without `check`, only pages in use are read."""
         file = self._file(record["draw"])
         if "shards" in record:
-            return ShardedTensors(file, record["checksum"], self._files)
-        return self._files.read(file, record["checksum"])
-
-    def _damage(self, record: dict[str, Any]) -> str | None:
-        """Read all of a draw's files: what is wrong with them, or None."""
-        self._forget(record)
-        try:
-            tensors = self._read_draw(record)
-            if isinstance(tensors, ShardedTensors):
-                tensors.check()
-        except StoreError as error:
-            return str(error)
-        return None
-
-    def _forget(self, record: dict[str, Any]) -> None:
-        """Compare the checksums of a draw's files again when they are next read."""
-        for name in contents.files_of(record):
-            self._files.forget(self._file(name))
+            return read_index(file, self._files, record["checksum"])[0]
+        return self._files.read(file, record["checksum"]) if check else read_tensors(file)
 
     def _file(self, name: str) -> Path:
         return self.path / "draws" / name
 
+    def _needs_base(self) -> bool:
+        """Whether there are draws that cannot be read without the base."""
+        return any(record["base"] for record in self._kept.values())
+
     def verify(self) -> list[str]:
         """Read every draw, and return one sentence for each that is damaged."""
-        damages = [self._damage(record) for record in self._kept.values()]
-        bases = {record["base"] for record in self._kept.values()} - {None}
-        damages.append(self._base.damage(bases))
-        return [damage for damage in damages if damage is not None]
+        self._files = CheckedFiles()
+        checks: list[Any] = [partial(self._read_draw, self._kept[key]) for key in self._keys()]
+        if self._needs_base():
+            bases = {record["base"] for record in self._kept.values()}
+            checks.append(partial(self._base.check, bases - {None}))
+        damages: list[str] = []
+        for check in checks:
+            try:
+                check()
+            except StoreError as error:
+                damages.append(str(error))
+        return damages
 
     def headers(self) -> dict[int, dict[str, Any]]:
         """Provenance of each chain, by chain_id."""
-        return dict(self._records.headers)
+        return dict(self._manifests.headers)
 
     def size_on_disk(self) -> int:
         """Bytes of all draws, without `base.safetensors`."""
-        return sum(sum(contents.files_of(record).values()) for record in self._kept.values())
+        return sum(sum(files_of(record).values()) for record in self._kept.values())
 
     _size = size_on_disk
 
-    def _place(self) -> str:
-        return f"('{self.path}')"
+    # Locks
 
     def is_being_written(self, chain_id: int) -> bool:
         """Whether some process writes a chain now."""
-        return is_locked(
-            contents.lock_file(self.path, check_count("chain_id", chain_id, at_least=0))
-        )
+        return is_locked(lock_file(self.path, check_count("chain_id", chain_id, at_least=0)))
 
     def lock_chain(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Become the only writer of a chain, until `close`; `append` does so by itself.
@@ -192,46 +183,41 @@ class DrawStore(Draws):
         `provenance` is recorded for this chain, besides that of the store, unless it has draws.
         """
         chain_id = check_count("chain_id", chain_id, at_least=0)
-        made = contents.checked_provenance(provenance)
+        made = _plain_provenance(provenance)
         with self._mutex, readable_io_errors(self.path, f"locking chain {chain_id}"):
             if not self._holds(chain_id):
-                self._lock(chain_id)
-                if self._dtype_on_disk != contents.name_of(self._dtype):
-                    self.close([chain_id])
-                    raise StoreError(
-                        f"{self.path} keeps draws in dtype={self._dtype_on_disk}, and was opened "
-                        f"with dtype={contents.name_of(self._dtype)}: open it with the same"
-                    )
+                self._lock(chain_id, for_draws=True)
             if provenance is not None:
                 self._write_header(chain_id, made)
 
     def _holds(self, chain_id: int) -> bool:
-        """Whether this process holds the lock; a forked child has only the parent's entry of it."""
         return chain_id in self._locks and self._locks[chain_id].is_held
 
-    def _lock(self, chain_id: int) -> None:
-        """`lock_chain` without the check of the dtype, which matters to draws only."""
-        with readable_io_errors(self.path, f"locking chain {chain_id}"):
-            self._dtype_on_disk = contents.read_dtype(self.path)  # or an error, before all else
+    def _lock(self, chain_id: int, *, for_draws: bool) -> None:
+        """Take a lock; those who write draws need the dtype of the store."""
+        dtype = None if self._dtype is None else str(self._dtype)
+        action = f"locking chain {chain_id}"
+        with readable_io_errors(self.path, action), ExitStack() as if_failed:
+            read_dtype(self.path)  # an error is raised before anything is created
             for folder in ("chains", "draws"):
                 make_folder(self.path / folder)
             named = f"chain {chain_id} of {self.path}"
-            self._locks[chain_id] = Lock(contents.lock_file(self.path, chain_id), named)
-            try:
-                self._create()
-                if chain_id not in self._cleaned:
-                    contents.remove_leftover_parts(self.path, chain_id)
-                    self._cleaned.add(chain_id)
-                for record in self._records.read_on(chain_id):  # of another process
-                    self._forget(record)
-                self._check_own(chain_id)
-            except BaseException:
-                self.close([chain_id])
-                raise
-
-    def _check_own(self, chain_id: int) -> None:
-        if chain_id in self._records.foreign:
-            raise StoreError(f"{self.path} cannot be written: {self._records.foreign[chain_id]}")
+            self._locks[chain_id] = Lock(lock_file(self.path, chain_id), named)
+            if_failed.callback(self.close, [chain_id])
+            write_dtype(self.path, dtype)
+            found = read_dtype(self.path)
+            if for_draws and found != dtype:
+                raise StoreError(
+                    f"{self.path} keeps draws in dtype={found}, and was opened with "
+                    f"dtype={dtype}: open it with the same"
+                )
+            if chain_id not in self._cleaned:
+                remove_leftover_parts(self.path, chain_id)
+                self._cleaned.add(chain_id)
+            self._manifests.read([chain_id])
+            if foreign := self._manifests.foreign.get(chain_id):
+                raise StoreError(f"{self.path} cannot be written: {foreign}")
+            if_failed.pop_all()
 
     @contextmanager
     def locked(self, chain_ids: Collection[int]) -> Iterator[None]:
@@ -240,7 +226,7 @@ class DrawStore(Draws):
         Those are written at once, and flushed to the disk together at the end of the block: a crash
         of the machine may lose those of the block, which can be computed again, but no draw.
         """
-        chain_ids = contents.checked_chain_ids(chain_ids)
+        chain_ids = _checked(chain_ids)
         with self._mutex:
             to_lock = [chain_id for chain_id in chain_ids if not self._holds(chain_id)]
             to_flush = set(chain_ids) - self._flushed_later  # others are flushed by an outer block
@@ -248,126 +234,58 @@ class DrawStore(Draws):
         try:
             for chain_id in to_lock:
                 with self._mutex:
-                    self._lock(chain_id)
+                    self._lock(chain_id, for_draws=False)
             yield
         finally:
             self._flushed_later -= to_flush
             try:
                 for chain_id in to_flush:
                     with readable_io_errors(self.path, f"flushing chain {chain_id}"):
-                        self._records.manifest(chain_id).flush()
+                        self._manifests.of_chain(chain_id).flush()
             finally:
                 self.close(to_lock)
 
     def close(self, chain_ids: Collection[int] | None = None) -> None:
         """Release the locks of some chains, by default of all; the next append takes them again."""
         with self._mutex:
-            chosen: Collection[int] = self._locks
-            if chain_ids is not None:
-                chosen = self._locks.keys() & set(contents.checked_chain_ids(chain_ids))
-            for chain_id in list(chosen):
+            chosen = list(self._locks) if chain_ids is None else _checked(chain_ids)
+            for chain_id in self._locks.keys() & set(chosen):
                 self._locks.pop(chain_id).release()
 
-    def _create(self) -> None:
-        if not (self.path / "store.json").exists():
-            contents.write_header(self.path, 1, contents.name_of(self._dtype))
-            self._dtype_on_disk = contents.read_dtype(self.path)
-
-    def _write_header(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
-        """Say what makes the chain, before its first draw.
-
-        What a run has said that was stopped before its first draw is no longer true.
-        """
-        header = self._records.headers.get(chain_id)
-        if header is not None and (provenance is None or self._kept.has_chain(chain_id)):
-            return
-        made = {**self.provenance, **(provenance or {})}
-        if header is not None and header.get("provenance") == made:
-            return
-        header = {"chain": chain_id, "provenance": made, "versions": contents.versions()}
-        self._records.manifest(chain_id).append(header)
-        flush(self.path / "chains")
-        self._records.headers[chain_id] = header
+    # Writing
 
     def _append(self, draw: Draw) -> None:
+        """All processes that hold a part of a sharded draw call this; the first one writes it."""
         chain_id, step = draw.chain_id, draw.step
-        action = f"writing the draw of chain {chain_id}, step {step}"
         tensors = draw.tensors()
         mesh = mesh_of(tensors.values())
-        with self._mutex, readable_io_errors(self.path, action):
-            if mesh is not None:
-                self._append_shards(draw, tensors, mesh)
-                return
+
+        def prepare() -> Record | None:
             self.lock_chain(chain_id)
-            if self._only is not None:
-                tensors = self._base.split(tensors, self._only, self._needs_base)
-            held = self._kept.get((chain_id, step))
-            if held is not None:
-                if not self._holds_numbers(held, tensors):
-                    raise DrawConflictError(chain_id, step)
-                return
-            self._write_header(chain_id)
-            name = contents.draw_name(chain_id, step)
-            digest = write_tensors(self._file(name), tensors, self._dtype)
-            self._enter_draw(draw, name, digest)
-
-    def _append_shards(self, draw: Draw, tensors: dict[str, Tensor], mesh: Any) -> None:
-        """`_append` by all processes that hold a part of the draw: each writes its own.
-
-        The first of them holds the lock. It writes the line, which commits the draw, when the files
-        of all are on the disk, and the others wait for that.
-        """
-        chain_id, step = draw.chain_id, draw.step
-        is_first = number_in(mesh) == 0
-
-        def prepare() -> dict[str, Any] | None:
-            if not is_first:
-                return None
-            self.lock_chain(chain_id)
-            contents.write_header(self.path, contents.SHARDED_FORMAT, self._dtype_on_disk)
             return self._kept.get((chain_id, step))
 
-        held = do_together(mesh, prepare)[0]
-        if self._only is not None:
-            tensors = self._base.split_shards(tensors, self._only, self._needs_base, mesh, chain_id)
-        if held is not None:
-            own = {name: tensors[name] for name in parts_of(tensors, mesh)}
-            if not all(do_together(mesh, lambda: self._holds_numbers(held, own))):
+        def keep(contents: Named) -> Record | None:
+            if held is None:
+                return self._write(draw, tensors, contents)
+            # Of a draw that 0.2.0 has sharded, the line has the checksum of the index.
+            stored = checksum(self._read_draw(held)) if "shards" in held else held["checksum"]
+            return held if checksum(contents, self._dtype) == stored else None
+
+        action = f"writing the draw of chain {chain_id}, step {step}"
+        with self._mutex, readable_io_errors(self.path, action):
+            held = do_first(mesh, prepare)
+            if self._only is not None:
+                tensors = self._base.split(tensors, self._only, self._needs_base, mesh)
+            record = gather_to_first(mesh, tensors, keep)
+            if record is None:
                 raise DrawConflictError(chain_id, step)
-            return
-        stem = contents.draw_stem(chain_id, step)
-        written = write_shards(self.path / "draws", stem, tensors, mesh, self._dtype)
-        name = index_name(stem)
+            self._kept[chain_id, step] = record
 
-        def commit() -> dict[str, Any] | None:
-            if not is_first:
-                return None
-            written.write_index(self._file(name))
-            self._write_header(chain_id)
-            return self._enter_draw(draw, name, written.checksum, shards=written.sizes)
-
-        record = do_together(mesh, commit)[0]
-        assert record is not None  # noqa: S101  (the first process has made it)
-        self._kept[chain_id, step] = record
-
-    def _holds_numbers(self, held: dict[str, Any], tensors: dict[str, Tensor]) -> bool:
-        """Whether a draw that is stored has the numbers that this process holds of `tensors`."""
-        if "shards" not in held and mesh_of(tensors.values()) is None:
-            return held["checksum"] == checksum(tensors, self._dtype)
-        stored = self._read_draw(held)
-        return stored.keys() >= tensors.keys() and all(
-            torch.equal(
-                part_of(stored, name, tensor), for_disk(name, local_shard(tensor), self._dtype)
-            )
-            for name, tensor in tensors.items()
-        )
-
-    def _needs_base(self) -> bool:
-        """Whether there are draws that cannot be read without the base."""
-        return any(record["base"] for record in self._kept.values())
-
-    def _enter_draw(self, draw: Draw, name: str, digest: str, **more: Any) -> dict[str, Any]:
-        """Write the line of a draw whose files are on the disk."""
+    def _write(self, draw: Draw, tensors: dict[str, Tensor], contents: Named) -> Record:
+        """Write the file of a draw, then the line that commits it."""
+        self._write_header(draw.chain_id)
+        name = f"{draw.chain_id:04d}-{draw.step:09d}.safetensors"
+        digest = write_tensors(self._file(name), tensors, self._dtype, contents=contents)
         record = {
             "draw": name,
             "chain": draw.chain_id,
@@ -378,19 +296,44 @@ class DrawStore(Draws):
             "base": self._base.checksum if self._only is not None else None,
             "bytes": self._file(name).stat().st_size,
             "checksum": digest,
-            **more,
         }
-        self._records.manifest(draw.chain_id).append(record)
-        self._kept[draw.chain_id, draw.step] = record
-        if draw.chain_id not in self._continued:  # a killed run may have left files of this draw
-            contents.remove_other_files(self.path / "draws", record)
-            self._continued.add(draw.chain_id)
+        self._manifests.of_chain(draw.chain_id).append(record)
         return record
+
+    def _write_header(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
+        """Record what makes the chain, in place of a run that was stopped before its first draw."""
+        header = self._manifests.headers.get(chain_id)
+        if header is not None and (provenance is None or self._keys_of(chain_id)):
+            return
+        made = {**self.provenance, **(provenance or {})}
+        if header is not None and header.get("provenance") == made:
+            return
+        packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy", "safetensors")}
+        versions = {"python": platform.python_version(), **packages}
+        header = {"chain": chain_id, "provenance": made, "versions": versions}
+        self._manifests.of_chain(chain_id).append(header)
+        flush(self.path / "chains")
+        self._manifests.headers[chain_id] = header
 
     def _set_log_likelihood(self, key: Key, value: float) -> None:
         chain_id, step = key
         action = f"setting the log-likelihood of chain {chain_id}, step {step}"
         line = {"likelihood_of": step, "chain": chain_id, "log_likelihood": value}
         with self._mutex, self.locked([chain_id]), readable_io_errors(self.path, action):
-            self._records.manifest(chain_id).append(line, flushed=False)  # by `locked`
-            self._records.log_likelihoods[key] = value
+            self._manifests.of_chain(chain_id).append(line, flushed=False)  # `locked` flushes it
+            self._kept[key] = {**self._kept[key], "log_likelihood": value}
+
+
+def _checked(chain_ids: Iterable[int]) -> list[int]:
+    """Numbers of chains, or a `ValueError`."""
+    listed = check_items("chain_ids", chain_ids, "numbers of chains")
+    return [check_count("each of chain_ids", chain_id, at_least=0) for chain_id in listed]
+
+
+def _plain_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:
+    """Provenance as plain values, as it is read again; a `ValueError` if JSON cannot hold it."""
+    found = {} if provenance is None else check_kind("provenance", provenance, dict, "a dictionary")
+    try:
+        return json.loads(json.dumps(plain_value(found)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"provenance must be plain values, that JSON can hold: {error}") from error

@@ -1,7 +1,4 @@
-"""Tensors in one safetensors file, written atomically.
-
-The format is a length, a JSON header and the bytes.
-"""
+"""Tensors in one safetensors file, written atomically: a length, a JSON header and the bytes."""
 
 import errno
 import json
@@ -9,30 +6,23 @@ import math
 import os
 import zlib
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
 
 from csgmcmc.errors import StoreError
-from csgmcmc.files import EXHAUSTED, FileIdentity, atomic_write, identity_of, reason_of
+from csgmcmc.files import EXHAUSTED, atomic_write, identity_of, reason_of
+from csgmcmc.shards import Named, local_shard, local_slices
 
 DTYPES = {  # by their names in the safetensors format
     "BOOL": torch.bool,
-    "U8": torch.uint8,
-    "I8": torch.int8,
-    "I16": torch.int16,
-    "U16": torch.uint16,
-    "I32": torch.int32,
-    "U32": torch.uint32,
-    "I64": torch.int64,
-    "U64": torch.uint64,
-    "F16": torch.float16,
+    **{f"I{bits}": getattr(torch, f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": getattr(torch, f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"F{bits}": getattr(torch, f"float{bits}") for bits in (16, 32, 64)},
     "BF16": torch.bfloat16,
-    "F32": torch.float32,
-    "F64": torch.float64,
     "C64": torch.complex64,
     "F8_E4M3": torch.float8_e4m3fn,
     "F8_E5M2": torch.float8_e5m2,
@@ -42,16 +32,13 @@ DTYPES = {  # by their names in the safetensors format
 if hasattr(torch, "float8_e8m0fnu"):  # since torch 2.7
     DTYPES["F8_E8M0"] = torch.float8_e8m0fnu
 
-
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
-# A smaller file is read faster than it is mapped. And a process has 65,530 mappings by default on
-# Linux: of larger files they are enough for 4 GiB of draws.
-LARGEST_READ = 64 * 2**10
+MAX_READ = 64 * 2**10
+"""Files up to this size are read, which is faster than to map them.
 
-
-OVERLAPPED = 2**20
-"""Bytes of a tensor whose checksum takes longer than to start a thread."""
+A process has 65,530 mappings by default on Linux: those of larger files are enough for 4 GiB.
+"""
 
 
 def write_tensors(
@@ -59,18 +46,18 @@ def write_tensors(
     tensors: Mapping[str, Tensor],
     dtype: torch.dtype | None = None,
     *,
+    contents: Named,
     overwrite: bool = True,
-    metadata: Mapping[str, str] | None = None,
 ) -> str:
     """Write `tensors` to a temporary file, flush it, then rename it to `path`; their checksum.
 
-    Floating point tensors are converted to `dtype` if it is given. Tensors are copied to the CPU,
-    converted and written one at a time, which `safetensors.torch.save_file` cannot.
+    They may be DTensors: `contents`, from `gather_to_first`, gives the whole ones in the order of
+    their names. These are copied to the CPU, converted to `dtype` and written one at a time, which
+    `safetensors.torch.save_file` cannot.
     """
-    stored = {name: stored_dtype(name, tensor, dtype) for name, tensor in tensors.items()}
+    stored = {name: _stored_dtype(name, tensor, dtype) for name, tensor in tensors.items()}
     aliases = _aliases(tensors)
-    said = dict(metadata or {}) | ({"aliases": json.dumps(aliases)} if aliases else {})
-    header: dict[str, Any] = {"__metadata__": said} if said else {}
+    header: dict[str, Any] = {"__metadata__": {"aliases": json.dumps(aliases)}} if aliases else {}
     end = 0
     # As safetensors orders them, so that each begins at a multiple of the size of its numbers.
     for name in sorted(tensors.keys() - aliases.keys(), key=lambda n: (-stored[n].itemsize, n)):
@@ -79,36 +66,33 @@ def write_tensors(
         header[name] = {"dtype": NAMES[stored[name]], **place}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    digests: list[int] = []
+    digests: list[str] = []
 
-    def write(aside: Path) -> None:
-        total = 0
-        with aside.open("r+b") as file, ThreadPoolExecutor(1) as executor:
+    def written(file: BinaryIO) -> Named:
+        for name, tensor in contents:
+            ready = for_disk(name, tensor, dtype)
+            del tensor  # before the next one is gathered
+            if name in header:
+                file.seek(8 + len(text) + header[name]["data_offsets"][0])
+                file.write(_bytes_of(ready))
+            yield name, ready
+            del ready
+
+    def write(temporary: Path) -> None:
+        with temporary.open("r+b") as file:
             file.write(len(text).to_bytes(8, "little") + text)
-            for name in sorted(tensors):
-                tensor = for_disk(name, tensors[name], dtype)
-                content = _bytes_of(tensor)
-                begun, digest = _begin(name, tensor, total), None
-                if tensor.nbytes >= OVERLAPPED:  # made while the disk writes
-                    digest = executor.submit(zlib.crc32, content, begun)
-                if name in header:
-                    file.seek(8 + len(text) + header[name]["data_offsets"][0])
-                    file.write(content)
-                total = zlib.crc32(content, begun) if digest is None else digest.result()
-        digests.append(total)
+            digests.append(checksum(written(file)))
 
     atomic_write(path, write, overwrite=overwrite)
-    return f"{digests[0]:08x}"
+    return digests[0]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a file, memory-mapped if it is large: pages are read when they are used.
 
-    Raises `StoreError` if the file is missing or damaged. If the process has no more descriptors or
-    memory, which says nothing about the file, the error is an `OSError` or a `MemoryError`.
-
-    The header is parsed here because `safe_open` takes about 50 microseconds per tensor, longer
-    than a small model's forward pass.
+    Raises `StoreError` if the file is missing or damaged, an `OSError` or a `MemoryError` if the
+    process has no more descriptors or memory. The header is parsed here because `safe_open` takes
+    about 50 microseconds per tensor, longer than a small model's forward pass.
     """
     try:
         content = _content(path)
@@ -131,40 +115,26 @@ class CheckedFiles:
     """Reads files whose checksums are compared once, and again if they have changed since."""
 
     def __init__(self) -> None:
-        self._trusted: dict[Path, FileIdentity] = {}
+        self._trusted: dict[Path, tuple[int, ...] | None] = {}
 
     def read(self, path: Path, expected: str) -> dict[str, Tensor]:
         """The tensors of a file; `StoreError` if it is missing or damaged."""
-        found = _identity_if_readable(path)
+        found = None
+        with suppress(OSError):  # which reading the file will name
+            found = identity_of(path)
         tensors = read_tensors(path)
         if found is None or found != self._trusted.get(path):
             if checksum(tensors) != expected:
                 raise StoreError(f"{path}: checksum does not match, damaged")
-            if found is not None:
-                self._trusted[path] = found
+            self._trusted[path] = found
         return tensors
-
-    def forget(self, path: Path | None = None) -> None:
-        """Compare the checksum of a file, or of all files, again."""
-        if path is None:
-            self._trusted.clear()
-        else:
-            self._trusted.pop(path, None)
-
-
-def _identity_if_readable(path: Path) -> FileIdentity | None:
-    """The identity of a file; None where even that is an error, which reading it will name."""
-    try:
-        return identity_of(path)
-    except OSError:
-        return None
 
 
 def _content(path: Path) -> memoryview:
     """The bytes of a file: changing them never changes the file, and no descriptor stays open."""
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        if size <= LARGEST_READ:
+        if size <= MAX_READ:
             content = bytearray(size)
             if file.readinto(content) != size:
                 raise ValueError("truncated while it was read")
@@ -187,7 +157,16 @@ def _tensor_at(content: memoryview, start: int, entry: dict[str, Any]) -> Tensor
     return torch.frombuffer(content, dtype=dtype, count=count, offset=start + first).view(shape)
 
 
-def stored_dtype(name: str, tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+def part_of(tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
+    """The part of a stored tensor that this process holds of `like`, which must have its shape."""
+    shape = tuple(tensors[name].shape) if name in tensors else None
+    if shape != tuple(like.shape):
+        found = "is missing" if shape is None else f"has the shape {shape}"
+        raise ValueError(f"{name} {found}, and should have the shape {tuple(like.shape)}")
+    return tensors[name][local_slices(like)]
+
+
+def _stored_dtype(name: str, tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     """The dtype of a tensor in a file, or a `ValueError` if it cannot be in one."""
     if tensor.layout != torch.strided or tensor.dtype not in NAMES:
         kind = tensor.dtype if tensor.layout == torch.strided else tensor.layout
@@ -200,7 +179,7 @@ def stored_dtype(name: str, tensor: Tensor, dtype: torch.dtype | None) -> torch.
 
 def for_disk(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     """On the CPU, contiguous, with floating point numbers converted to `dtype` if given."""
-    found = stored_dtype(name, tensor, dtype)
+    found = _stored_dtype(name, tensor, dtype)
     ready = tensor.to("cpu", found).contiguous()
     if found != tensor.dtype and _is_finite(ready).ne(_is_finite(tensor).cpu()).any():
         raise ValueError(f"{name} holds numbers too large for dtype={dtype}")
@@ -212,18 +191,16 @@ def _is_finite(tensor: Tensor) -> Tensor:
     return (tensor.float() if tensor.element_size() == 1 else tensor).isfinite()
 
 
-def checksum(tensors: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> str:
+def checksum(tensors: Mapping[str, Tensor] | Named, dtype: torch.dtype | None = None) -> str:
     """CRC-32 of names, dtypes, shapes and values, as they are in a file."""
     total = 0
-    for name in sorted(tensors):
-        tensor = for_disk(name, tensors[name], dtype)
-        total = zlib.crc32(_bytes_of(tensor), _begin(name, tensor, total))
+    for name, tensor in sorted(tensors.items()) if isinstance(tensors, Mapping) else tensors:
+        ready = for_disk(name, tensor, dtype)
+        del tensor  # before the next one is gathered
+        total = zlib.crc32(f"{name} {ready.dtype} {tuple(ready.shape)};".encode(), total)
+        total = zlib.crc32(_bytes_of(ready), total)
+        del ready
     return f"{total:08x}"
-
-
-def _begin(name: str, tensor: Tensor, total: int) -> int:
-    """The checksum before a tensor's values."""
-    return zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode(), total)
 
 
 def _bytes_of(tensor: Tensor) -> Any:
@@ -233,11 +210,10 @@ def _bytes_of(tensor: Tensor) -> Any:
 
 def _aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Names of tensors that share memory (tied weights) with an earlier one, and its name."""
-    aliases: dict[str, str] = {}
     seen: dict[tuple, str] = {}
-    for name, tensor in tensors.items():
-        key = (tensor.data_ptr(), tensor.shape, tensor.dtype, tensor.stride())
-        first = seen.setdefault(key, name)
-        if tensor.numel() and first != name:
-            aliases[name] = first
-    return aliases
+    first = {
+        name: seen.setdefault((local_shard(t).data_ptr(), t.shape, t.dtype, t.stride()), name)
+        for name, t in tensors.items()
+        if t.numel()
+    }
+    return {name: found for name, found in first.items() if found != name}

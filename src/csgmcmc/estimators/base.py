@@ -1,121 +1,131 @@
 """The common part of both estimators: prepare the table, run the chains, predict with the draws."""
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils import check_random_state, validation
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count, check_flag, check_number, shown
-from csgmcmc.chain import Chain, StepInfo
+from csgmcmc.arguments import check_choice, check_count, check_flag, check_number
 from csgmcmc.checks import Check
 from csgmcmc.draws import Draw, MemoryDraws
 from csgmcmc.errors import DivergedError
-from csgmcmc.estimators.batches import Batches
-from csgmcmc.estimators.folds import folds, rows_without, weights_of_cycles
-from csgmcmc.estimators.ladder import Ladder
-from csgmcmc.estimators.network import Module, Perceptrons, own_module, perceptron
-from csgmcmc.estimators.record import RunRecord
-from csgmcmc.estimators.runs import (
-    Plan,
+from csgmcmc.estimators.chains import (
+    Batches,
     Run,
-    check_n_jobs,
-    divided,
-    draws_of,
-    effective_jobs,
-    in_parallel,
-    losses_of,
+    Rung,
+    make_folds,
+    make_ladder,
+    run_in_parallel,
+    stack_cycles,
 )
+from csgmcmc.estimators.network import Perceptrons, own_module, perceptron
+from csgmcmc.loop import Chain, StepInfo, Stepper
+from csgmcmc.lr_range import suggest_lr
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
-from csgmcmc.recipe import Recipe
 from csgmcmc.samplers import Sampler
-from csgmcmc.tuning import suggest_lr
+from csgmcmc.samplers import discover as samplers
+from csgmcmc.schedules import Cyclical
 
-MOST_CHAINS = 10_000
+# pyright infers wrong types from their docstrings
+_validate: Any = validation.validate_data
+_row_weights: Any = validation._check_sample_weight
+
 RUN_SEED_OFFSET = 20_000  # from the seeds of initial weights and of the order of rows
-MIN_EPOCHS = 20  # of a fit, by default
-MIN_ROWS_TO_WEIGH = 20  # with fewer rows nothing is held out, and all cycles have equal weights
-RETRY_SHARE = 0.3  # of the step size, after an attempt that diverged
-ATTEMPTS = 4
-WEIGHT_THAT_COUNTS = 0.05  # of a cycle, for `check`
-FALLBACK_LR = 0.3
+MIN_ROWS_TO_STACK = 20  # with fewer rows nothing is held out, and all cycles have equal weights
 PREDICTION_BATCH_SIZE = 4096
-MOST_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate gradients on
+MAX_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate gradients on
 
 
 class BayesianMLP(BaseEstimator):
-    """Base class; the two estimators define what the outputs of the network mean."""
+    """The arguments and attributes that the classifier and the regressor have in common.
 
-    _likelihood = ""
-    """The likelihood, as `Posterior` takes it."""
+    Args:
+        hidden_layer_sizes: widths of the hidden layers, or a single width; () is a linear model.
+        activation: between the layers: "relu", "silu" or "tanh".
+        module: a network to sample instead of the perceptron: a `torch.nn.Module`, which is copied,
+            or a function (or class) that makes one from the numbers of features and of outputs. It
+            returns one logit per class, or one mean per target. `hidden_layer_sizes` and
+            `activation` are then ignored, and the chains run one after another.
+        sampler: name of the sampler, e.g. "SGHMC" or "SGLD".
+        lr: step size at the start of each cycle, as for `torch.optim.SGD`. By default it is found
+            by a range test, and lowered if the fit diverges.
+        temperature: 1 samples the posterior; below 1 is a cold posterior, 0 optimises. With a pair
+            (T, T_last), the final cycle samples the widest prior at T_last.
+        prior_scale: standard deviation of the prior of every weight. With a pair (narrowest,
+            widest), the prior widens from cycle to cycle, and the cycles are weighted by how well
+            they predict rows that their chain has not seen. With a single number, all cycles learn
+            from all rows and have equal weights.
+        epochs: passes over the rows; by default 20, or as many as 4000 steps of the classifier or
+            2300 of the regressor need.
+        chains: number of chains, each with its own initial weights. With a pair of prior scales or
+            of temperatures, each holds out its own share of the rows, at most a fifth.
+        cycles: cycles of the step size; each begins with large steps, to reach another mode.
+        exploration: share of a cycle that explores before draws are kept.
+        draws_per_cycle: draws kept in each cycle of a chain.
+        batch_size: maximum number of rows in a minibatch.
+        random_state: seed of initial weights, folds, data order and noise, or a
+            `numpy.random.RandomState`. The same integer gives the same fit.
+        verbose: show the progress of a fit; with several processes, of the first.
+        n_jobs: number of joblib processes that run the chains; `joblib.parallel_config` works too.
+            None is 1 outside of such a context, -1 is one for each core. The fit is the same for
+            any number, up to rounding.
+
+    Attributes:
+        n_features_in_: number of columns of `X`.
+        feature_names_in_: their names, if `X` has them.
+        scaler_: the `StandardScaler` of the columns.
+        lr_: the step size that was used.
+        ladder_: prior scale and temperature of each cycle.
+        cycle_weights_: weight of each cycle, over all chains; they sum to 1.
+        draws_: the `chains * cycles * draws_per_cycle` draws.
+        posterior_: the `csgmcmc.Posterior` of the draws; its inputs are rows transformed by
+            `scaler_`.
+        module_: the network with the weights of the last draw.
+        loss_curve_: mean training loss of each epoch.
+    """
+
+    # Subclasses have `_likelihood`, as `Posterior` takes it, `_targets(y)`, as the likelihood takes
+    # them, and `_loss(outputs, columns)`: the mean weighted negative log-likelihood of a minibatch.
     _exploration_temperature = 0.0
-    _min_steps = 4000
-    """By default a fit takes at least this many steps."""
-    _chains_together = True
-    """Whether the chains of a perceptron may share one step size, and so run as one stack."""
-    # The share of a range test's suggestion that is used, and the most that is: wide priors allow
-    # larger weights, and so larger curvatures, than those that the test begins with.
-    _lr_share, _most_lr = 0.3, 1.0
+    _min_steps = 4000  # of a fit, by default
+    _chains_together = True  # with one step size, as one stack, if the network is a perceptron
+    # Of a range test's suggestion: wide priors allow larger curvatures than those of its weights.
+    _lr_share, _max_lr = 0.3, 1.0
 
-    def __init__(
-        self,
-        hidden_layer_sizes: int | Sequence[int],
-        activation: str,
-        *,
-        module: Module | None,
-        sampler: str,
-        lr: float | None,
-        temperature: float | tuple[float, float],
-        prior_scale: float | tuple[float, float],
-        epochs: float | None,
-        chains: int,
-        cycles: int,
-        exploration: float,
-        draws_per_cycle: int,
-        batch_size: int,
-        random_state: int | np.random.RandomState | None,
-        verbose: bool,
-        n_jobs: int | None,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.module = module
-        self.sampler = sampler
-        self.lr = lr
-        self.temperature = temperature
-        self.prior_scale = prior_scale
-        self.epochs = epochs
-        self.chains = chains
-        self.cycles = cycles
-        self.exploration = exploration
-        self.draws_per_cycle = draws_per_cycle
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.n_jobs = n_jobs
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Append the common arguments and attributes to the docstring, for `help`."""
+        super().__init_subclass__(**options)
+        if cls.__doc__ and BayesianMLP.__doc__:
+            cls.__doc__ = "\n\n".join(map(inspect.cleandoc, (cls.__doc__, BayesianMLP.__doc__)))
+
+    def _store(self, arguments: dict[str, Any]) -> None:
+        """Store the `locals()` of `__init__`: each argument under its own name."""
+        for name in arguments.keys() - {"self", "__class__"}:
+            setattr(self, name, arguments[name])
+
+    if TYPE_CHECKING:  # a type checker does not see what is stored
+
+        def __getattr__(self, name: str) -> Any: ...
 
     # For subclasses
 
-    def _complete(self, network: nn.Module, outputs: int) -> nn.Module:
-        """The model that is sampled, around the network."""
-        return network
-
-    def _targets(self, y: ArrayLike) -> Tensor:
-        """Targets as the likelihood takes them."""
-        raise NotImplementedError
-
-    def _loss(self, outputs: Any, columns: Any) -> Tensor:
-        """Mean weighted negative log-likelihood of a minibatch, one number for each chain."""
-        raise NotImplementedError
+    def _network(self, features: Tensor, outputs: int, seed: int) -> nn.Module:
+        if self.module is not None:
+            return own_module(self.module, features, outputs)
+        generator = torch.Generator().manual_seed(seed)
+        sizes = (features.shape[1], self.hidden_layer_sizes, outputs)
+        return perceptron(*sizes, self.activation, generator)
 
     def _range_test_loss(self, outputs: Any, columns: Any) -> Tensor:
         """The loss whose curvature limits the step size."""
@@ -126,14 +136,20 @@ class BayesianMLP(BaseEstimator):
         return lambda _: None
 
     def _groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        """Groups of the sampled parameters; those with a ladder of priors have no own one."""
+        """Parameter groups of the sampler; a group without a prior of its own has the ladder's."""
         return [{"params": [param for param in model.parameters() if param.requires_grad]}]
 
     def _plausible(self) -> bool:
-        """Whether the draws can be those of a stable run."""
+        """Whether the draws can come from a stable run."""
         return True
 
     # Fitting
+
+    def _weighted_rows(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> list[Any]:
+        """Rows, targets and weights, validated by scikit-learn, without rows of weight 0."""
+        rows, targets = _validate(self, X, y=y, dtype=np.float64, **options)
+        weights = _row_weights(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+        return [part[weights > 0] for part in (rows, targets, weights)]
 
     def _fit(
         self,
@@ -143,193 +159,181 @@ class BayesianMLP(BaseEstimator):
         outputs: int,
         sample_weight: NDArray[np.float64],
     ) -> Self:
-        """Sample the weights of networks with `outputs` outputs; folds have equal `labels`."""
+        """Sample networks with `outputs` outputs; folds have equal shares of each label."""
         check_count("batch_size", self.batch_size, at_least=1)
-        chains = check_count("chains", self.chains, at_least=1, below=MOST_CHAINS)
+        chains = check_count("chains", self.chains, at_least=1, below=10_000)
+        check_choice("sampler", self.sampler, tuple(samplers()))
         if self.lr is not None:
             self.lr_ = check_number("lr", self.lr, above=0)
-        ladder = Ladder.of(self.prior_scale, self.temperature, self.cycles)
+        if self.epochs is not None:
+            check_number("epochs", self.epochs, above=0)
         check_flag("verbose", self.verbose)
-        check_n_jobs(self.n_jobs)
-        random = _random(self.random_state)
+        ladder = make_ladder(self.prior_scale, self.temperature, self.cycles)
+        random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
         self.scaler_ = StandardScaler().fit(X, sample_weight=sample_weight)
         features = torch.from_numpy(self.scaler_.transform(X)).float()
         weights = torch.from_numpy(sample_weight / sample_weight.mean()).float()
-        every_row = torch.arange(len(X))
-        weigh = len(set(ladder.rungs)) > 1 and len(X) >= MIN_ROWS_TO_WEIGH
-        # A single chain leaves out a fifth, too.
-        held_out = folds(labels, max(chains, 5), random)[:chains] if weigh else []
-        rows = rows_without(held_out, len(X)) if weigh else [every_row] * chains
+        stacks = len(set(ladder)) > 1 and len(X) >= MIN_ROWS_TO_STACK
+        # A single chain holds out a fifth, too.
+        held_out = make_folds(labels, max(chains, 5), random)[:chains] if stacks else []
+        every_row = np.arange(len(X))
+        rows = [np.setdiff1d(every_row, fold) for fold in held_out] or [every_row] * chains
         self._is_perceptron = self.module is None
-        total = float(sample_weight.sum())
-        plan = Plan(features, (targets, weights), rows, total, ladder, seed, self.batch_size)
-        for attempt in range(ATTEMPTS if self.lr is None else 1):
-            # A user's module draws initial weights from the global generators.
-            with seeded(seed):
-                networks = [self._network(features, outputs, seed + i) for i in range(chains)]
-                models = [self._complete(network, outputs) for network in networks]
-                stable = self._run(models, plan, RETRY_SHARE**attempt)
+        table = (features, targets, weights)
+        batches = Batches(table, list(map(torch.from_numpy, rows)), self.batch_size, seed)
+        self._num_data = float(sample_weight.sum()) * batches.rows_per_epoch / len(X)
+        for attempt in range(4 if self.lr is None else 1):
+            with seeded(seed):  # a user's module draws initial weights from the global generators
+                models = [self._network(features, outputs, seed + i) for i in range(chains)]
+                stable = self._run(models, batches, ladder, lr_factor=0.3**attempt)
             if stable:
                 break
         else:
             raise ValueError(f"lr={self.lr_:.3g} is too large for these data: lower it")
-        if weigh:
+        self.ladder_, self.cycle_weights_ = ladder, np.full(len(ladder), 1 / len(ladder))
+        if stacks:
             inputs = features.double() if self._is_perceptron else features
-            scored = weights_of_cycles(self._posterior(), held_out, inputs, targets, weights)
-        else:
-            scored = np.full(self.cycles, 1 / self.cycles)
-        some = torch.from_numpy(random.permutation(len(X))[:MOST_ROWS_TO_CHECK])
-        self._rows_to_check = [part[some] for part in (features, targets, weights)]
-        self.ladder_, self.cycle_weights_ = ladder.rungs, scored
-        self.posterior_ = self._posterior(scored)
+            known = (held_out, inputs, targets, weights)
+            self.cycle_weights_ = stack_cycles(self._posterior(self.draws_), *known)
+        some = torch.from_numpy(random.permutation(len(X))[:MAX_ROWS_TO_CHECK])
+        self._rows_to_check = [column[some] for column in table]
+        self.posterior_ = self._posterior(self.draws_, self.cycle_weights_)
         return self
 
-    def _network(self, features: Tensor, outputs: int, seed: int) -> nn.Module:
-        if self.module is not None:
-            return own_module(self.module, features, outputs)
-        generator = torch.Generator().manual_seed(seed)
-        sizes = (features.shape[1], self.hidden_layer_sizes, outputs)
-        return perceptron(*sizes, self.activation, generator)
-
-    def _run(self, models: list[nn.Module], plan: Plan, lr_share: float) -> bool:
-        """Run all chains: as stacks, where they can be stacked, otherwise each by itself.
-
-        Returns whether they were stable. `lr_share` is that of the lr that a range test finds.
-        """
-        # A stack of one chain would only cost time.
+    def _run(
+        self, models: list[nn.Module], batches: Batches, ladder: tuple[Rung, ...], lr_factor: float
+    ) -> bool:
+        """Run all chains, as stacks if possible; returns whether they were stable."""
         stacked = self._is_perceptron and self._chains_together and len(models) > 1
-        first = range(len(models)) if stacked else range(1)
-        batches = plan.batches(first, stacked=stacked)
-        per_epoch = len(batches)
-        recipe = self._recipe(per_epoch, plan)
         if self.lr is None:  # the same for all chains, however they are divided
             model = Perceptrons(models) if stacked else models[0]
-            suggested = self._suggest_lr(model, batches, recipe, plan.num_data)
-            self.lr_ = lr_share * min(self._lr_share * suggested, self._most_lr)
-        recipe = recipe.replace(lr=self.lr_)
-        jobs = effective_jobs(self.n_jobs)
-        calls = [
-            ([models[chain] for chain in chain_ids], plan, recipe, chain_ids, stacked, jobs == 1)
-            for chain_ids in divided(len(models), jobs, stacked=stacked)
-        ]
+            some = batches.of_chains(range(len(models) if stacked else 1), stacked=stacked)
+            suggested = self._suggest_lr(model, some)
+            self.lr_ = lr_factor * min(self._lr_share * suggested, self._max_lr)
+        per_epoch = len(batches)
+        run_chains = partial(self._run_chains, self._schedule(per_epoch, ladder))
         try:
-            runs = in_parallel(self._run_chains, calls, jobs)
+            run = run_in_parallel(run_chains, models, batches, n_jobs=self.n_jobs, stacked=stacked)
         except DivergedError:
             return False
-        self.draws_, means = draws_of(runs), losses_of(runs)
-        epochs = range(0, len(means), per_epoch)
-        self.loss_curve_ = [float(np.mean(means[at : at + per_epoch])) for at in epochs]
-        self._run_record = runs[-1].record
+        self._last_run, self.draws_ = run.parts, run.draws
+        epochs = range(0, len(run.losses), per_epoch)
+        self.loss_curve_ = [float(np.mean(run.losses[at : at + per_epoch])) for at in epochs]
         self.module_ = models[-1].eval()
         self.draws_[-1].load_into(self.module_)
         return self._plausible()
 
-    def _suggest_lr(
-        self, model: nn.Module, batches: Batches, recipe: Recipe, num_data: float
-    ) -> float:
-        options: Any = {"lowest": 1e-3, "highest": 100.0, "steps": 100}
-        device = next(model.parameters()).device
-        options["device"] = None if device.type == "cpu" else device
-        try:
-            found = suggest_lr(
-                model, self._range_test_loss, batches, recipe=recipe, num_data=num_data, **options
-            )
-        except ValueError:  # the loss falls at no lr: there is nothing to learn from the rows
-            return FALLBACK_LR
-        return found.lr
-
-    def _recipe(self, epoch: int, plan: Plan) -> Recipe:
-        """All but the step size; `epoch` is the number of steps in one."""
-        least = max(MIN_EPOCHS, self._min_steps / epoch)
-        return Recipe(
-            sampler=self.sampler,
-            temperature=1.0,  # which the schedule scales, as the prior of scale 1
-            weight_decay=1 / plan.num_data,
-            temperature_scales=[rung.temperature for rung in plan.ladder.rungs],
-            weight_decay_scales=[1 / rung.prior_scale**2 for rung in plan.ladder.rungs],
-            epochs=least if self.epochs is None else self.epochs,
-            cycles=self.cycles,
+    def _schedule(self, epoch: int, ladder: tuple[Rung, ...]) -> Cyclical:
+        """Cycles of equal length; `epoch` is the number of steps in one."""
+        epochs = float(self.epochs or max(20, self._min_steps / epoch))
+        cycles = len(ladder)
+        length = max(1, round(epochs * epoch / cycles))
+        return Cyclical(
+            cycles * length,
+            cycles,
             exploration=self.exploration,
             draws_per_cycle=self.draws_per_cycle,
-            seed=plan.seed,
+            exploration_temperature=self._exploration_temperature,
+            weight_decay_scales=[1 / rung.prior_scale**2 for rung in ladder],
+            temperature_scales=[rung.temperature for rung in ladder],
         )
 
+    def _make_sampler(self, params: Any, lr: float, batches: Batches) -> Sampler:
+        """A sampler at temperature 1 with a prior of scale 1, both of which the schedule scales."""
+        kind: Any = samplers()[self.sampler]
+        return kind(
+            params,
+            lr,
+            num_data=self._num_data,
+            temperature=1.0,
+            weight_decay=1 / self._num_data,
+            seed=batches.seed,
+            chain_id=batches.chain_ids[0],
+        )
+
+    def _suggest_lr(self, model: nn.Module, batches: Batches) -> float:
+        try:
+            return suggest_lr(
+                model,
+                self._range_test_loss,
+                batches,
+                sampler=lambda params, lr: self._make_sampler(params, lr, batches),
+                lowest=1e-3,
+                highest=100.0,
+                steps=100,
+                device=_device(model),
+            ).lr
+        except ValueError:  # the loss falls at no lr: there is nothing to learn from the rows
+            return 0.3
+
     def _run_chains(
-        self,
-        models: list[nn.Module],
-        plan: Plan,
-        recipe: Recipe,
-        chain_ids: range,
-        stacked: bool,
-        alone: bool,
+        self, schedule: Cyclical, models: list[nn.Module], batches: Batches, shows: bool
     ) -> Run:
-        """Run one chain, or some as one stack; in a process of its own unless `alone`."""
-        batches = plan.batches(chain_ids, stacked=stacked)
-        model = Perceptrons(models) if stacked else models[0]
-        options: Any = {"num_data": plan.num_data, "chain_id": chain_ids[0]}
-        sampler = recipe.make_sampler(self._groups(model), **options)
-        schedule = recipe.make_schedule(len(batches))
+        """Run one chain, or several as one stack; `shows` progress if the user wants it."""
+        model = Perceptrons(models) if batches.stacked else models[0]
+        sampler = self._make_sampler(self._groups(model), self.lr_, batches)
         before_step = self._before_step(model, sampler)
+        before_step(1.0)
         losses: list[float] = []
+        draws = MemoryDraws()
 
         def on_step(info: StepInfo) -> None:
             losses.append(info.loss)
             before_step(info.tick.lr_scale)
 
-        before_step(1.0)
-        device = next(model.parameters()).device
-        draws = MemoryDraws()
         chain = Chain(
             model,
             self._loss,
             batches,
             sampler,
-            replace(schedule, exploration_temperature=self._exploration_temperature),
+            schedule,
             draws,
-            device=None if device.type == "cpu" else device,  # where the batches are already
+            device=_device(model),
             callbacks=on_step,
-            watch=False,  # its warnings are for those who made the chain themselves
-            progress=bool(self.verbose) and (alone or chain_ids[0] == 0),
+            watch=False,  # its warnings are for users who made the chain themselves
+            progress=bool(self.verbose) and shows,
         )
-        # What a user's module draws, as for dropout, does not depend on the other chains.
-        with seeded(plan.seed + RUN_SEED_OFFSET + chain_ids[0]):
+        # The random numbers of a user's module, as for dropout, do not depend on the other chains.
+        with seeded(batches.seed + RUN_SEED_OFFSET + batches.chain_ids[0]):
             chain.run()
         sampler.zero_grad()
-        record = RunRecord(model, sampler, chain.schedule, chain_id=chain_ids[0])
-        return Run(len(chain_ids), draws, losses, record)
+        return Run((model, sampler, schedule), draws, np.array(losses))
+
+    # Predicting
 
     def _posterior(
-        self,
-        weights_of_cycles: NDArray[np.float64] | None = None,
-        draws: Sequence[Draw] | None = None,
+        self, draws: Sequence[Draw], cycle_weights: NDArray[np.float64] | None = None
     ) -> Posterior:
-        draws = self.draws_ if draws is None else draws
         # A perceptron predicts in double precision, with all draws at once, so that the prediction
         # of a row does not depend on the other rows. A user's own module may support neither.
         plain = self._is_perceptron
-        weights: Any = "uniform"
-        if weights_of_cycles is not None:
-            weights = weights_of_cycles[[draw.cycle for draw in draws]]
+        cycles = [draw.cycle for draw in draws]
         return Posterior(
             copy.deepcopy(self.module_).double() if plain else self.module_,
             draws,
             likelihood=self._likelihood,
-            weights=weights,
+            weights="uniform" if cycle_weights is None else cycle_weights[cycles],
             vectorize=plain,
             progress=False,
         )
 
-    def _row_weights(self, rows: Any, sample_weight: ArrayLike | None) -> NDArray[np.float64]:
-        """One weight for each row, at least 0."""
-        check: Any = _check_sample_weight
-        return check(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
+    def _features(self, X: ArrayLike) -> Tensor:
+        """Rows as the networks take them."""
+        check_is_fitted(self, "posterior_")
+        rows = _validate(self, X, dtype=np.float64, reset=False)
+        features = torch.from_numpy(self.scaler_.transform(rows))
+        return features if self._is_perceptron else features.float()
+
+    def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:
+        """The posterior predictive for rows, in standardised units."""
+        batches = self._features(X).split(PREDICTION_BATCH_SIZE)
+        return self.posterior_.predict_loader(batches, members=members)
 
     def check(self, X: ArrayLike, y: ArrayLike, *, show: bool = False) -> Check:
-        """Whether the draws were sampled, mix and are calibrated, in words and numbers.
+        """Check whether the draws are samples, mix and are calibrated; see `Posterior.check`.
 
-        Judges the draws of the cycles that have at least 5% of the weight, which make up the
-        prediction; see `csgmcmc.Posterior.check`.
+        Uses the draws of the cycles that have at least 5% of the weight.
 
         Args:
             X: held-out rows, which were not fitted.
@@ -339,48 +343,21 @@ class BayesianMLP(BaseEstimator):
         features, targets = self._features(X), self._targets(y)
         if len(features) != len(targets):
             raise ValueError(f"X has {len(features)} rows, and y has {len(targets)}")
-        rows, *columns = self._rows_to_check
-        batches = Batches(
-            rows.to(features.dtype),
-            [columns[0].to(targets.dtype), columns[1].to(features.dtype)],
-            [torch.arange(len(rows))],
-            self.batch_size,
-            seeds=[0],
-            stacked=False,
-        )
-        counts = self.cycle_weights_ >= min(WEIGHT_THAT_COUNTS, self.cycle_weights_.max())
+        rows, fitted, weights = self._rows_to_check
+        table = (rows.to(features.dtype), fitted.to(targets.dtype), weights.to(features.dtype))
+        counts = self.cycle_weights_ >= min(0.05, self.cycle_weights_.max())
         draws = [draw for draw in self.draws_ if counts[draw.cycle]]
-        posterior = self._posterior(self.cycle_weights_, draws)
-        size = PREDICTION_BATCH_SIZE
-        held_out = list(zip(features.split(size), targets.split(size), strict=True))
-        run: Any = {"stepper": self._run_record, "loss": self._loss, "data": batches}
-        return posterior.check(held_out, **run, show=show)
-
-    # Predicting
-
-    def _checked(self, X: ArrayLike, **options: Any) -> Any:
-        """The table, and the targets if given, validated by scikit-learn."""
-        check: Any = validate_data  # pyright infers wrong types from its docstring
-        return check(self, X, dtype=np.float64, **options)
-
-    def _features(self, X: ArrayLike) -> Tensor:
-        """Rows as the networks take them."""
-        check_is_fitted(self, "posterior_")
-        rows = self._checked(X, reset=False)
-        features = torch.from_numpy(self.scaler_.transform(rows))
-        return features if self._is_perceptron else features.float()
-
-    def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:
-        """The posterior predictive for rows, in standardised units."""
-        batches = self._features(X).split(PREDICTION_BATCH_SIZE)
-        return self.posterior_.predict_loader(batches, members=members)
+        parts = (each.split(PREDICTION_BATCH_SIZE) for each in (features, targets))
+        return self._posterior(draws, self.cycle_weights_).check(
+            list(zip(*parts, strict=True)),
+            run=Stepper(*self._last_run),
+            loss=self._loss,
+            data=Batches(table, [torch.arange(len(rows))], self.batch_size, seed=0),
+            show=show,
+        )
 
 
-def _random(random_state: Any) -> np.random.RandomState:
-    try:
-        return check_random_state(random_state)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(
-            "random_state must be None, a whole number from 0 to 2**32 - 1 or a "
-            f"numpy.random.RandomState, got {shown(random_state)}"
-        ) from error
+def _device(model: nn.Module) -> torch.device | None:
+    """The device of a model, as `Chain` takes it: None for the CPU, where the batches are."""
+    device = next(model.parameters()).device
+    return None if device.type == "cpu" else device

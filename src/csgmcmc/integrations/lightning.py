@@ -9,36 +9,34 @@ adds the order of the data, the position in it, and the random state of everythi
 `trainer.fit(module, loader, ckpt_path=...)` resumes with the same draws.
 """
 
-import os
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from csgmcmc.arguments import check_count
+import torch
+import torch.distributed as dist
+from torch.utils.data import DistributedSampler
+
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws, MemoryDraws
-from csgmcmc.integrations.gradients import rescale_short_accumulation
+from csgmcmc.errors import SamplingWarning
+from csgmcmc.integrations.counting import rescale_short_accumulation
 from csgmcmc.integrations.missing import require
-from csgmcmc.integrations.resumable import ResumableLoader
-from csgmcmc.randomness import random_state, restore_random_state
+from csgmcmc.loaders import check_data, describe_loader
+from csgmcmc.loop import Stepper
+from csgmcmc.loop.batches import ResumableBatches
+from csgmcmc.loop.display import describe_end
+from csgmcmc.loop.fingerprint import check_same
+from csgmcmc.loop.num_data import warn_of_num_data
+from csgmcmc.randomness import Generator, random_state, restore_random_state
 from csgmcmc.schedules import Schedule
-from csgmcmc.stepper import LoopWords, Stepper
-from csgmcmc.stepper.inputs import check_draws, check_schedule
-from csgmcmc.stepper.words import describe_end
 
 require("lightning.pytorch", "lightning")
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from csgmcmc.integrations import lightning_checks as checks
-
 __all__ = ["ResumableLoader", "SamplingCallback"]
-
-WORDS = LoopWords(
-    resume="fit(..., ckpt_path=...)",
-    exact_resume="a ResumableLoader",
-    clip="Trainer(gradient_clip_val=...)",
-    mixed_precision="Trainer(precision='bf16-mixed')",
-    steps="steps of the schedule and max_epochs",
-)
 
 
 class SamplingCallback(Callback):
@@ -58,90 +56,88 @@ class SamplingCallback(Callback):
     def __init__(
         self, schedule: Schedule, draws: Draws | None = None, *, chain_id: int | None = None
     ) -> None:
-        check_schedule(schedule)
-        self.schedule = schedule
+        self.schedule, self.chain_id = schedule, chain_id
         self.draws = MemoryDraws() if draws is None else draws
-        check_draws(self.draws)
-        self.chain_id = None if chain_id is None else check_count("chain_id", chain_id, at_least=0)
-        self.stepper: Stepper | None = None  # made in each run, for its optimizer
-        self._process = os.getpid()
-        self._batches = 0  # batches accumulated for the next step
+        self.stepper: Any = None  # a `Stepper`, made in each run for its optimizer
+        self._batches = 0  # accumulated for the next step
         self._stops = False  # whether the schedule ends the run, not the Trainer
         self._loader: ResumableLoader | None = None
         self._loaded: dict[str, Any] = {}
         self._random: dict[str, Any] | None = None  # from before validation
-        self._num_data_checked = True
-
-    @property
-    def _running(self) -> Stepper:
-        assert self.stepper is not None  # noqa: S101  (made before the first batch)
-        return self.stepper
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._loaded = {}  # from a checkpoint that was loaded for a test
-        if stage == "fit":
-            checks.check_loop(trainer, pl_module)
+        if stage != "fit":
+            return
+        if not pl_module.automatic_optimization:
+            raise ValueError("automatic_optimization must be True: the Trainer steps the sampler")
+        strategy = type(trainer.strategy)
+        unsharded = {"SingleDeviceStrategy", "DDPStrategy"}  # or those of `pytorch_lightning`
+        if not unsharded & {kind.__name__ for kind in strategy.__mro__}:
+            got = f"got {strategy.__name__}: use csgmcmc.Chain for sharded models"
+            raise ValueError(f"strategy must be 'auto' or 'ddp', {got}")
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.stepper = Stepper(
             pl_module,
-            checks.only_optimizer(trainer),
+            _only_optimizer(trainer),
             self.schedule,
             self.draws,
             chain_id=self.chain_id,
             layout=ProcessLayout(replica_id=trainer.global_rank, replicas=trainer.world_size),
-            words=WORDS,
             close_at_end=False,
         )
         accumulated = trainer.accumulate_grad_batches
         self.stepper.batches_per_step = float(accumulated * trainer.world_size)
-        checks.check_kept(self.draws, self._process)
         self._batches, self._random = 0, None
         if self._loaded:
             self.stepper.load_position(self._loaded)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._stops = checks.is_endless(trainer, self.schedule)
-        checks.warn_of_early_stopping(trainer)
-        self._loader = checks.resumable_loader(trainer)
+    def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
+        self._stops = _is_endless(trainer, self.schedule)
+        names = {kind.__name__ for each in trainer.callbacks for kind in type(each).__mro__}
+        if "EarlyStopping" in names and trainer.is_global_zero:  # also that of `pytorch_lightning`
+            why = "every cycle raises the loss, by design, when it begins"
+            what = "EarlyStopping may end the run before its draws are made"
+            warnings.warn(f"{what}, and should be removed: {why}", SamplingWarning, stacklevel=2)
+        self._loader = _resumable_loader(trainer)
         loaded, self._loaded = self._loaded.get("loader"), {}
         if self._loader is not None and loaded is not None:
             self._loader.load_state_dict(loaded)  # Lightning does not at the end of an epoch
-        self._num_data_checked = not trainer.is_global_zero
-        self._running.taken = trainer.global_step
-        self._running.begin()
+        self.stepper.taken = trainer.global_step
+        self.stepper.begin()
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._loader = checks.resumable_loader(trainer)  # it may be replaced every few epochs
+        self._loader = _resumable_loader(trainer)  # it may be replaced every few epochs
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if not self._num_data_checked:
-            self._num_data_checked = True
-            checks.check_num_data(trainer, batch)
+        if trainer.is_global_zero and self.stepper.taken == self._batches == 0:
+            data = (trainer.optimizers[0], trainer.train_dataloader, batch)
+            warn_of_num_data(*data, processes=trainer.world_size)
         self._batches += 1
-        self._running.prepare()  # for groups that were added meanwhile, too
+        self.stepper.prepare()  # also for groups that were added meanwhile
 
     def on_before_optimizer_step(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        params, divided_by = self._running.sampled(), trainer.accumulate_grad_batches
+        params, divided_by = self.stepper.sampled(), trainer.accumulate_grad_batches
         rescale_short_accumulation(params, self._batches, divided_by)
 
-    def on_train_batch_end(self, trainer: Trainer, *_: Any, **__: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         if trainer.enable_validation:
             self._random = random_state([])
-        stepper = self._running
+        stepper = self.stepper
         if trainer.global_step == stepper.taken:  # gradients are still accumulating
             return
         self._batches = 0
         tick = stepper.record()
-        log_every = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
+        log_every = trainer.log_every_n_steps
         if log_every and stepper.taken % log_every == 0:
             group = stepper.sampler.param_groups[0]
             values = {name: float(group[name]) for name in ("lr", "temperature") if name in group}
             values |= {"cycle": tick.cycle, "draws": len(self.draws)}
+            named = {f"csgmcmc/{name}": value for name, value in values.items()}
             for logger in trainer.loggers:
-                named = {f"csgmcmc/{name}": value for name, value in values.items()}
                 logger.log_metrics(named, step=tick.step)
         stepper.prepare()
         if self._stops and stepper.done:
@@ -154,11 +150,12 @@ class SamplingCallback(Callback):
             restore_random_state(self._random, [])
             self._random = None
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        checks.warn_of_early_end(trainer, self._running)
+    def on_train_end(self, trainer: Any, pl_module: LightningModule) -> None:
+        early = self.stepper.taken < trainer.estimated_stepping_batches and not self.stepper.done
+        if early and not trainer.fast_dev_run and trainer.is_global_zero:
+            warnings.warn(describe_end(self.stepper), SamplingWarning, stacklevel=2)
 
     def teardown(self, *_: Any, **__: Any) -> None:
-        self._random = None
         if self.stepper is not None:
             self.stepper.close()
 
@@ -177,3 +174,108 @@ class SamplingCallback(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._loaded = state_dict
+
+
+class ResumableLoader:
+    """A loader whose order, position and random transforms resume exactly from a checkpoint.
+
+    Its state, which Lightning saves and loads, includes that of the global generators. The epoch in
+    progress is started again and its batches are skipped. Each iteration continues from the current
+    position and gives as many batches as an epoch has: a Trainer that resumes does not always begin
+    its epochs at the same step.
+
+    With several processes the loader's sampler must be a `DistributedSampler`, and only the first
+    process resumes with the same random transforms and dropout.
+
+    Args:
+        loader: a `DataLoader`, or anything with a length that gives batches when it is iterated.
+        generators: generators that the data's transforms draw from, besides the global ones and
+            the loader's own.
+    """
+
+    def __init__(self, loader: Iterable[Any], generators: Sequence[Generator] = ()) -> None:
+        check_data(loader)
+        self.loader = loader
+        if describe_loader(loader)["batches"] is None:
+            kind = type(loader).__name__
+            raise ValueError(f"loader must have a length, to restore its position, got a {kind}")
+        self._feed = ResumableBatches(loader, generators, end_epochs=True)
+        self._loaded: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.loader)  # pyright: ignore[reportArgumentType]
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(len(self)):
+            if self._loaded is not None:  # only now: iterating draws from the generators
+                self._resume(self._loaded)
+                self._loaded = None
+            yield self._feed.next()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position and the current random state."""
+        if self._loaded is not None:
+            return self._loaded
+        return {
+            "data": describe_loader(self.loader),
+            "feed": self._feed.state_dict(),
+            "random": random_state(self._feed.generators),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state` when the next batch is requested."""
+        check_same(state["data"], describe_loader(self.loader), "data")
+        self._loaded = state
+
+    def _resume(self, state: dict[str, Any]) -> None:
+        feed, now = state["feed"], state["random"]
+        if dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
+            # The state is that of the first process: replicas must not repeat its random numbers.
+            now = random_state(self._feed.generators)
+            feed = {**feed, "began": now}
+        self._feed.load_state_dict(feed)
+        restore_random_state(now, self._feed.generators)
+
+
+def _only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
+    """The only optimizer; raises a `ValueError` if a scheduler would change its lr."""
+    if trainer.lr_scheduler_configs:
+        names = ", ".join(type(each.scheduler).__name__ for each in trainer.lr_scheduler_configs)
+        raise ValueError(f"configure_optimizers must return the sampler alone, without {names}")
+    found = [one for one in trainer.optimizers if any("lr" in group for group in one.param_groups)]
+    if len(found) != 1:
+        raise ValueError(f"configure_optimizers must return one sampler, got {len(found)}")
+    return found[0]
+
+
+def _is_endless(trainer: Any, schedule: Schedule) -> bool:
+    """Whether the `Trainer` has no length of its own, so that the schedule must stop it.
+
+    Raises a `ValueError` if it takes more steps than the schedule, and warns if fewer.
+    """
+    steps, total = schedule.steps, trainer.estimated_stepping_batches
+    if total < 0 or math.isinf(total):
+        return True
+    advice = f"give it max_steps={steps} and no max_epochs, or the schedule steps={total}"
+    if total > steps:
+        raise ValueError(f"the Trainer takes {total} steps, the schedule has {steps}: {advice}")
+    if total < steps and trainer.is_global_zero and not trainer.fast_dev_run:
+        what = f"the Trainer stops after {total} of the {steps} steps of the schedule"
+        kept = sum(schedule(step).collect for step in range(int(total)))
+        draws = f"{kept} of its {schedule.total_draws} draws"
+        warnings.warn(f"{what}, with {draws}: {advice}", stacklevel=2)
+    return False
+
+
+def _resumable_loader(trainer: Trainer) -> ResumableLoader | None:
+    """The `ResumableLoader` of the training data, if there is one."""
+    loader = trainer.train_dataloader
+    if not isinstance(loader, ResumableLoader):
+        return None
+    sampler = getattr(loader.loader, "sampler", None)
+    if trainer.world_size > 1 and not isinstance(sampler, DistributedSampler):
+        raise ValueError(  # Lightning gives ordinary loaders such a sampler itself
+            f"the ResumableLoader gives all {trainer.world_size} processes the same data: make its "
+            "loader with sampler=DistributedSampler(data), in the module's train_dataloader"
+        )
+    return loader

@@ -35,10 +35,8 @@ def save_adapters(
         folder: the output folder; each draw gets a subfolder CHAIN-STEP.
     """
     if not isinstance(model, PeftModel):
-        raise ValueError(
-            f"model must have an adapter, got a {type(model).__name__}: make it with "
-            "peft.get_peft_model"
-        )
+        kind = type(model).__name__
+        raise ValueError(f"model must have an adapter, got a {kind}: use peft.get_peft_model")
     name, names = str(model.active_adapter), model.state_dict().keys()
     written: list[Path] = []
     for draw in draws:

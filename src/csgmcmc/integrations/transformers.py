@@ -7,24 +7,30 @@
 N is the number of targets in the mean loss: tokens, for language models.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from torch import nn
+import torch
+from rich.console import Console
+from torch import Tensor, nn
 
 from csgmcmc.arguments import check_number
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
-from csgmcmc.integrations.counting import num_targets
+from csgmcmc.integrations.counting import check_first_batch, count_and_configure, num_targets
 from csgmcmc.integrations.missing import require
-from csgmcmc.integrations.transformers_data import Pairs, logits, model_loss, next_token_logits
+from csgmcmc.loop import Stepper
+from csgmcmc.loop.display import describe_end
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.schedules import Schedule
 
 require("transformers", "transformers")
 require("accelerate", "transformers")
 
-from csgmcmc.integrations.trainer_callback import SamplingCallback
-from csgmcmc.integrations.trainer_checks import count_and_tell
+from accelerate.state import AcceleratorState
+from transformers import TrainerCallback, TrainerState, TrainingArguments
+
+from csgmcmc.integrations.accelerate import check_not_sharded
 
 __all__ = [
     "Pairs",
@@ -72,22 +78,182 @@ def trainer_parts(
         options: further options of the sampler, e.g. `momentum=0.9`.
     """
     if not (isinstance(sampler, type) and issubclass(sampler, Sampler)):
-        raise ValueError(
-            f"sampler must be a csgmcmc sampler, such as SGHMC, got {sampler!r}: the class, not an "
-            "object; for any other optimizer use SamplingCallback"
-        )
+        raise ValueError(f"sampler must be a class, such as csgmcmc.SGHMC, got {sampler!r}")
     if noise_variance is not None:
         check_number("noise_variance", noise_variance, above=0)
         if num_data is not None:
             raise ValueError("give num_data or noise_variance, which determines it, not both")
     if num_data is None:
-        num_data = count_and_tell(model, data, collate, noise_variance)
+        num_data = count_and_configure(model, data, collate, noise_variance)
     trained = [param for param in model.parameters() if param.requires_grad]
-    if not trained:
-        raise ValueError("model has no trainable parameter: nothing to sample")
-    try:
-        made = sampler(trained, lr, num_data=num_data, **options)  # pyright: ignore[reportCallIssue]
-    except TypeError as error:  # an option that this sampler does not have
-        raise ValueError(f"options do not fit {sampler.__name__}: {error}") from error
+    made = sampler(trained, lr, num_data=num_data, **options)  # pyright: ignore[reportCallIssue]
     callback = SamplingCallback(model, made, schedule, draws, allow_clipping=allow_clipping)
     return {"optimizers": (made, callback.scheduler), "callbacks": [callback]}
+
+
+class TrainerSchedule:
+    """A stepper in place of the `Trainer`'s learning-rate scheduler, saved in its checkpoints."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
+
+    def step(self) -> None:
+        self._stepper.record()
+        self._stepper.prepare()
+
+    def get_last_lr(self) -> list[float]:
+        return [float(group["lr"]) for group in self._stepper.sampler.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._stepper.position()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._stepper.load_position(state_dict)
+
+
+class SamplingCallback(TrainerCallback):
+    """Keeps the draws of a `Trainer`, and checks that it samples the posterior.
+
+        callback = SamplingCallback(model, sampler, schedule, draws)
+        Trainer(model, ..., optimizers=(sampler, callback.scheduler), callbacks=[callback])
+
+    Args:
+        model: the model for the `Trainer`.
+        sampler: a sampler over its parameters, or any torch optimizer.
+        schedule: scales lr and temperature at each step, and says which draws are kept.
+        draws: where draws are kept.
+        allow_clipping: let `Trainer` clip gradients. By default `max_grad_norm`, which is 1 unless
+            you set it, must be 0: clipped gradients change the stationary distribution.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sampler: torch.optim.Optimizer,
+        schedule: Schedule,
+        draws: Draws,
+        *,
+        allow_clipping: bool = False,
+    ) -> None:
+        self.stepper = Stepper(model, sampler, schedule, draws, hold_lock=False)
+        self.scheduler = TrainerSchedule(self.stepper)
+        """The second of the `Trainer`'s `optimizers`."""
+        self._allow_clipping = allow_clipping
+
+    def on_init_end(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
+        """Raise a `ValueError` for gradient clipping without `allow_clipping`."""
+        if args.max_grad_norm and not self._allow_clipping:
+            raise ValueError(
+                f"max_grad_norm={args.max_grad_norm} clips gradients, which are then not those of "
+                "the posterior: use TrainingArguments(max_grad_norm=0), or allow_clipping=True"
+            )
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, *_: Any, **parts: Any
+    ) -> None:
+        """Check that the `Trainer` uses the sampler and the schedule, from the start to the end."""
+        self.on_init_end(args)  # the arguments may have changed since
+        check_not_sharded(AcceleratorState().distributed_type)
+        stepper = self.stepper
+        optimizer = getattr(parts["optimizer"], "optimizer", parts["optimizer"])
+        if optimizer is not stepper.sampler or parts["lr_scheduler"] is not self.scheduler:
+            raise ValueError("the Trainer needs optimizers=(sampler, callback.scheduler)")
+        steps = stepper.schedule.steps
+        if state.max_steps != steps:
+            raise ValueError(f"max_steps must be {steps}, as scheduled, got {state.max_steps}")
+        again = state.global_step == 0 and stepper.taken > 0
+        if again or (state.global_step > 0 and not stepper.resumed):
+            raise ValueError(
+                f"the Trainer begins at step {state.global_step}, but the sampler has taken "
+                f"{stepper.taken} steps: make a new sampler and callback for each run, and save "
+                "checkpoints without save_only_model=True"
+            )
+        if args.n_gpu > 1:
+            raise ValueError(f"n_gpu must be 1, got {args.n_gpu}: start a process per GPU")
+        stepper.layout = ProcessLayout(replica_id=args.process_index, replicas=args.world_size)
+        accumulated = args.gradient_accumulation_steps
+        stepper.batches_per_step = float(accumulated * args.world_size)
+        stepper.begin()
+        check_first_batch(
+            *(parts["model"], stepper.sampler, parts["train_dataloader"]),
+            batches=accumulated * (args.world_size if args.average_tokens_across_devices else 1),
+            warns=state.is_world_process_zero,
+        )
+        if state.is_world_process_zero and not args.disable_tqdm:
+            num_data = stepper.sampler.param_groups[0].get("num_data")
+            what = f"{type(stepper.sampler).__name__} injects no noise: the draws are snapshots"
+            if num_data is not None:
+                what = f"sampling with N={num_data:,} targets in the loss"
+            _print(f"{what}; {steps:,} steps, {stepper.schedule.total_draws} draws")
+
+    def on_log(self, *_: Any, **__: Any) -> None:
+        """Raise `DivergedError` if a weight is not finite, which the `Trainer` does not notice."""
+        if self.stepper.taken:
+            self.stepper.check_weights()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any
+    ) -> None:
+        """Print a message if the run ends before the schedule: early, or after skipped steps."""
+        if not self.stepper.done and state.is_world_process_zero:
+            skipped = state.global_step - self.stepper.taken
+            because = f"{skipped} steps were skipped because gradients overflowed; "
+            _print(f"{because if skipped else ''}{describe_end(self.stepper)}")
+
+
+def _print(sentence: str) -> None:
+    Console(stderr=True).print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+# For `Chain` and `Posterior`
+
+
+def model_loss(model: nn.Module, batch: dict[str, Any]) -> Tensor:
+    """For `Chain(model, model_loss, ...)`: the loss that the model itself computes."""
+    return model(**batch).loss
+
+
+def logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tensor:
+    """For `Posterior(forward=logits)`: the logits of inputs that are a dictionary."""
+    return model(**{name: value for name, value in inputs.items() if name != "labels"}).logits
+
+
+def next_token_logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tensor:
+    """For `Posterior(forward=next_token_logits)`: logits of all tokens with a target, flattened.
+
+    The targets are those of `Pairs(loader, causal=True)`. Without labels in the inputs, these are
+    the logits of the token after each sequence.
+    """
+    found = logits(model, inputs)
+    if "labels" not in inputs:
+        mask = inputs.get("attention_mask")
+        if mask is None:
+            return found[:, -1]
+        places = torch.arange(mask.shape[1], device=mask.device)
+        return found[torch.arange(len(found), device=mask.device), (mask * places).argmax(-1)]
+    return found[:, :-1][inputs["labels"][:, 1:] != -100]
+
+
+class Pairs:
+    """Turns batches that are dictionaries into pairs of inputs and targets, for `Posterior`.
+
+    Args:
+        loader: a loader of dictionaries with `labels`.
+        causal: for a causal language model: the targets are the labels of all predicted tokens,
+            flattened, as `next_token_logits` gives their logits.
+    """
+
+    def __init__(self, loader: Iterable[dict[str, Any]], *, causal: bool = False) -> None:
+        self._loader, self._causal = loader, causal
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        for batch in self._loader:
+            inputs, labels = dict(batch), batch["labels"]
+            if self._causal:
+                following = labels[:, 1:]
+                yield inputs, following[following != -100]
+            else:
+                yield {name: inputs[name] for name in inputs if name != "labels"}, labels
+
+    def __len__(self) -> int:
+        return len(self._loader)  # pyright: ignore[reportArgumentType]

@@ -15,8 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.loaders import to_device
-from csgmcmc.posterior.batches import plain_split
 from csgmcmc.posterior.members import Forward, plain_forward
+from csgmcmc.posterior.passes import plain_split
 
 
 @torch.no_grad()
@@ -26,39 +26,28 @@ def refresh_batchnorm(
     """Re-estimate the running statistics of `model` from the batches of `loader`, in place.
 
     Every data point has equal weight. Only the normalising layers are in training mode meanwhile:
-    dropout stays off. All modes are restored at the end, and after an error the old statistics are.
-    Without such layers nothing is done.
+    dropout stays off. Nothing else changes, nor do the statistics after an error.
     """
-    layers = layers_with_statistics(model)
-    if not layers:
+    own_layers = _layers_with_statistics(model)
+    if not own_layers:
         return
-    modes = [(module, module.training) for module in model.modules()]
-    old = [(layer.momentum, copy.deepcopy(layer._buffers)) for layer in layers]
+    twin = copy.deepcopy(model).eval()  # so that there is nothing to restore
+    layers = _layers_with_statistics(twin)
     seen = dict.fromkeys(layers, 0)
-    hooks = [layer.register_forward_pre_hook(partial(_count, seen)) for layer in layers]
-    model.eval()
     for layer in layers:
         layer.reset_running_stats()
         layer.train()
-    try:
-        for batch in loader:
-            forward(model, to_device(plain_split(batch)[0], next(layers[0].buffers()).device))
-        if not any(seen.values()):
-            raise ValueError("loader gave no batches to estimate statistics from")  # noqa: TRY301
-    except BaseException:
-        for layer, (_, buffers) in zip(layers, old, strict=True):
-            layer._buffers.update(buffers)
-        raise
-    finally:
-        for layer, hook, (momentum, _) in zip(layers, hooks, old, strict=True):
-            hook.remove()
-            layer.momentum = momentum
-        for module, mode in modes:
-            module.training = mode
+        layer.register_forward_pre_hook(partial(_count, seen))
+    for batch in loader:
+        forward(twin, to_device(plain_split(batch)[0], next(layers[0].buffers()).device))
+    if not any(seen.values()):
+        raise ValueError("loader gave no batches to estimate statistics from")
+    for old, new in zip(own_layers, layers, strict=True):
+        for name, buffer in new.named_buffers():
+            old.get_buffer(name).copy_(buffer)
 
 
-def layers_with_statistics(model: nn.Module) -> list[_BatchNorm]:
-    """The layers whose running statistics belong to the weights."""
+def _layers_with_statistics(model: nn.Module) -> list[_BatchNorm]:
     layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
     return [layer for layer in layers if layer.running_mean is not None]
 

@@ -2,9 +2,9 @@
 
 By default draws are stacked where that was measured to be faster (docs/posterior.md): plain
 multi-layer perceptrons whose draws all fit into one stack, on batches of at most 256 rows. There
-the cost is that of calling layers, which a stack pays once for all draws. For other models vmap
-gains a little on single inputs and loses on larger batches, most with convolutions. The rule does
-not depend on the clock, so that the same predictions have the same bits.
+the time goes into calling layers, which a stack does once for all draws. For other models vmap
+gains a little on single inputs and loses on larger batches, most with convolutions. The rule is
+fixed: the same predictions have the same bits.
 """
 
 import copy
@@ -22,24 +22,23 @@ from csgmcmc.draws import Draw
 from csgmcmc.draws.base import check_state
 from csgmcmc.loaders import to_device
 from csgmcmc.perceptrons import accepts, evaluate_perceptron, is_perceptron
-from csgmcmc.posterior.batches import bytes_of, tensors_of_tree
 
 Forward = Callable[[Callable[..., Any], Any], Any]
 """From a model and inputs to outputs."""
 
 Outputs = Iterator[tuple[list[int], int, Any]]
-"""Numbers of some draws, number of a batch, and their outputs for it, (draws, batch, ...)."""
+"""Numbers of some draws, index of a batch, and their outputs for it, (draws, batch, ...)."""
 
-MOST_STACKED_ROWS = 256  # of a batch that is evaluated under a stack by default
-STACK_BYTES = 32 * 2**20  # of weights in a stack
-HELD_BYTES = 128 * 2**20  # of draws that stay open between calls, if all of them fit
+MAX_STACKED_ROWS = 256  # of a batch that is evaluated under a stack by default
+MAX_STACK_BYTES = 32 * 2**20  # of weights in a stack
+MAX_HELD_BYTES = 128 * 2**20  # of draws that stay open between calls, if all of them fit
 TENSOR_BYTES = 2**10  # that a held tensor takes beside its values, about
-OUTPUT_BYTES = 16 * 2**20  # of outputs that are buffered before they are yielded
-MOST_AT_ONCE = 64  # draws whose outputs are buffered, however small they are
+MAX_OUTPUT_BYTES = 16 * 2**20  # of outputs that are buffered before they are yielded
+MAX_BUFFERED = 64  # draws whose outputs are buffered, however small they are
 
 
 class Members:
-    """Evaluates one model under many draws, without touching the model that it was given.
+    """Evaluates one model under many draws, without changing the given model.
 
     The arguments are those of `Posterior`; `vectorize=None` decides by the rule above.
     """
@@ -55,7 +54,7 @@ class Members:
         vectorize: bool | None,
     ) -> None:
         self.draws = list(draws)
-        with torch.inference_mode(False):  # whose tensors could not be written to later
+        with torch.inference_mode(False):  # inference tensors could not be written to later
             self.architecture = copy.deepcopy(model).eval().requires_grad_(False)
         """The model that draws are evaluated with, in evaluation mode; its weights change."""
         if device is not None:
@@ -63,7 +62,7 @@ class Members:
         self._places: dict[str, Tensor] = self.architecture.state_dict(keep_vars=True)
         check_state(self._places)
         if not self._places:
-            raise ValueError("model has no parameters: there is nothing that a draw could set")
+            raise ValueError("model has no parameters that a draw could set")
         self._buffers: dict[str, tuple[nn.Module, str]] = {}
         for name, _ in self.architecture.named_buffers(remove_duplicate=False):
             if name in self._places:
@@ -73,12 +72,12 @@ class Members:
         self.autocast, self.vectorize = autocast, vectorize
         self._forward = forward
         size = max(bytes_of(self._places), 1)
-        self._stack_size = max(1, STACK_BYTES // size)
+        self._stack_size = max(1, MAX_STACK_BYTES // size)
         self._perceptron = is_perceptron(self.architecture)
         self._stack_holds_all = len(self.draws) <= self._stack_size
         # Keeping only some would use memory for little gain.
         held_size = size + TENSOR_BYTES * len(self._places)
-        self._hold = len(self.draws) * held_size <= HELD_BYTES
+        self._hold = len(self.draws) * held_size <= MAX_HELD_BYTES
         self._whole_stack: dict[str, Tensor] | None = None
         self._held: dict[int, dict[str, Tensor]] = {}
 
@@ -89,34 +88,37 @@ class Members:
         """
         wanted = list(range(len(self.draws))) if among is None else list(among)
         batches = [to_device(batch, self.device) for batch in batches]
-        if self._stacks(batches[0], len(wanted)):
-            return self._stacked(batches, wanted)
-        return self._one_by_one(batches, wanted)
-
-    def _stacks(self, batch: Any, draws: int) -> bool:
-        """As asked for, or by the rule."""
-        if self.vectorize is not None:
-            return self.vectorize
-        if self._forward is not plain_forward or not self._perceptron or draws == 1:
-            return False
-        small = accepts(self.architecture, batch) and len(batch) <= MOST_STACKED_ROWS
-        return small and self._stack_holds_all
+        stack = self.vectorize
+        if stack is None:
+            stack = (
+                self._forward is plain_forward
+                and self._perceptron
+                and self._stack_holds_all
+                and len(wanted) > 1
+                and accepts(self.architecture, batches[0])
+                and len(batches[0]) <= MAX_STACKED_ROWS
+            )
+        return (self._stacked if stack else self._one_by_one)(batches, wanted)
 
     def _one_by_one(self, batches: list[Any], wanted: list[int]) -> Outputs:
-        """Outputs are buffered until there are enough of them to be averaged together."""
+        """Evaluate draws one after another; outputs are buffered so as to be averaged together."""
         buffers: list[dict[int, Any]] = [{} for _ in batches]  # outputs by number of the draw
         size = 0
         for count, index in enumerate(wanted, start=1):
             model = self._model_with(index)
-            for buffer, batch in zip(buffers, batches, strict=True):
-                buffer[index] = _detached(self.run(model, batch))
-                size += bytes_of(buffer[index])
-                if size >= OUTPUT_BYTES:
+            for number, batch in enumerate(batches, start=1):
+                outputs = self.run(model, batch)
+                # An output may be a parameter, whose data are replaced by those of the next draw.
+                buffers[number - 1][index] = (
+                    outputs.detach()  # the same as below, but faster
+                    if isinstance(outputs, Tensor)
+                    else pytree.tree_map_only(Tensor, Tensor.detach, outputs)
+                )
+                size += bytes_of(outputs)
+                full = number == len(batches) and count % MAX_BUFFERED == 0
+                if full or size >= MAX_OUTPUT_BYTES:
                     yield from _flush(buffers)
                     size = 0
-            if count % MOST_AT_ONCE == 0:
-                yield from _flush(buffers)
-                size = 0
         yield from _flush(buffers)
 
     def _model_with(self, number: int) -> nn.Module:
@@ -125,7 +127,7 @@ class Members:
         if self._hold:  # opening a file takes longer than a small model
             self._held[number] = tensors
         for name, tensor in tensors.items():
-            if name in self._buffers:  # a model may change these, or put others in their place
+            if name in self._buffers:  # a model may change or replace these
                 module, own_name = self._buffers[name]
                 module._buffers[own_name] = tensor.clone()
             else:
@@ -134,23 +136,22 @@ class Members:
 
     def _stacked(self, batches: list[Any], wanted: list[int]) -> Outputs:
         """As many draws at once as their weights, and activations of the inputs' size, allow."""
-        at_once = max(1, OUTPUT_BYTES // max(bytes_of(batches[0]), 1))
+        at_once = max(1, MAX_OUTPUT_BYTES // max(bytes_of(batches[0]), 1))
         at_once = min(self._stack_size, at_once)
         for first in range(0, len(wanted), at_once):
             numbers = wanted[first : first + at_once]
             weights = self._stack_of(numbers)
-            for place, batch in enumerate(batches):
-                yield numbers, place, self._vmapped(weights, batch)
+            for index, batch in enumerate(batches):
+                if self._perceptron and accepts(self.architecture, batch):
+                    model = partial(evaluate_perceptron, self.architecture, weights)
+                    yield numbers, index, self.run(model, batch)
+                else:
+                    own = {name: weights[name].clone() for name in self._buffers}
+                    outputs = vmap(self._run_with, in_dims=(0, None))({**weights, **own}, batch)
+                    yield numbers, index, outputs
 
-    def _vmapped(self, weights: dict[str, Tensor], batch: Any) -> Any:
-        if self._perceptron and accepts(self.architecture, batch):
-            return self.run(partial(evaluate_perceptron, self.architecture, weights), batch)
-
-        def one(tensors: dict[str, Tensor], inputs: Any) -> Any:
-            return self.run(with_weights(self.architecture, tensors), inputs)
-
-        own = {name: weights[name].clone() for name in self._buffers}
-        return vmap(one, in_dims=(0, None))({**weights, **own}, batch)
+    def _run_with(self, tensors: dict[str, Tensor], batch: Any) -> Any:
+        return self.run(with_weights(self.architecture, tensors), batch)
 
     def _stack_of(self, numbers: list[int]) -> dict[str, Tensor]:
         """The weights of some draws, stacked. If all of them fit, they are kept for later calls."""
@@ -190,28 +191,14 @@ class Members:
 
     def run(self, model: Callable[..., Any], batch: Any) -> Any:
         """Outputs of one model."""
-        try:
-            if self.autocast is None:
-                return self._forward(model, batch)
-            with torch.autocast(self.device.type, dtype=self.autocast):
-                return self._forward(model, batch)
-        except RuntimeError as error:
-            self._note_dtypes(error, batch)
-            raise
-
-    def _note_dtypes(self, error: RuntimeError, batch: Any) -> None:
-        """Name inputs and weights, where torch says of two matrices that their dtypes differ."""
-        inputs, weights = (
-            {tensor.dtype for tensor in tensors_of_tree(tree) if tensor.is_floating_point()}
-            for tree in (batch, self._places)
-        )
-        if wrong := inputs - weights:
-            kinds = " and ".join(sorted(map(str, weights)))
-            error.add_note(f"inputs are {wrong.pop()}, and the model's weights {kinds}")
+        if self.autocast is None:
+            return self._forward(model, batch)
+        with torch.autocast(self.device.type, dtype=self.autocast):
+            return self._forward(model, batch)
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """No autocast, also not that of the caller: for averages of outputs."""
+    """No autocast, not even that of the caller: for averages of outputs."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()  # entering a context that changes nothing takes as long as an operation
@@ -219,11 +206,7 @@ def full_precision(device: torch.device) -> AbstractContextManager[Any]:
 
 def with_weights(model: nn.Module, tensors: dict[str, Tensor]) -> Callable[..., Any]:
     """`model` as a function, with other parameters and buffers than its own."""
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        return functional_call(model, tensors, args, kwargs, tie_weights=False)
-
-    return called
+    return lambda *args, **kwargs: functional_call(model, tensors, args, kwargs, tie_weights=False)
 
 
 def plain_forward(model: Callable[..., Any], inputs: Any) -> Any:
@@ -231,11 +214,16 @@ def plain_forward(model: Callable[..., Any], inputs: Any) -> Any:
     return model(inputs)
 
 
-def _detached(outputs: Any) -> Any:
-    """An output may be a parameter, which becomes that of the next draw."""
-    if isinstance(outputs, Tensor):  # the same as below, but faster
-        return outputs.detach()
-    return pytree.tree_map_only(Tensor, Tensor.detach, outputs)
+def tensors_of_tree(tree: Any) -> list[Tensor]:
+    """All tensors inside tuples, lists and dictionaries."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def bytes_of(tree: Any) -> int:
+    """Bytes of all tensors inside."""
+    if isinstance(tree, Tensor):
+        return tree.numel() * tree.element_size()  # a sparse one has no `nbytes`
+    return sum(map(bytes_of, tensors_of_tree(tree)))
 
 
 def _flush(buffers: list[dict[int, Any]]) -> Outputs:

@@ -1,140 +1,142 @@
-"""One pass over a loader: predictions of its batches, or scores of its targets."""
+"""One pass over a loader under many draws: the loop of predictions, scores and checks."""
 
-import zlib
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.posterior.averages import Average
-from csgmcmc.posterior.batches import NOT_OWN, Batch, bar_over, groups, targets_of
-from csgmcmc.posterior.members import full_precision
+from csgmcmc.arguments import shown
+from csgmcmc.batches import is_pair
+from csgmcmc.loaders import check_data, to_device
+from csgmcmc.posterior.members import Members, Outputs, bytes_of, full_precision
 from csgmcmc.posterior.predictive import Predictive
-from csgmcmc.posterior.sharing import Share, on_device, share_of
 from csgmcmc.progress import Bar
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.posterior import Posterior
 
+Batch = tuple[Any, Any]
+"""Inputs and targets; the targets are None if there are none."""
+
+Split = Callable[[Any], Batch]
+"""From a batch of a loader to its inputs and targets."""
+
+MAX_GROUP_BYTES = 64 * 2**20  # of inputs in memory at a time
 NO_BAR = Bar("", None, shown=False)
 
 
+def plain_split(batch: Any) -> Batch:
+    """Default split: a pair is inputs and targets, any other batch has no targets."""
+    if is_pair(batch):
+        return batch[0], batch[1]
+    if isinstance(batch, (tuple, list)) and len(batch) == 1:
+        return batch[0], None
+    return batch, None
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Batches that are evaluated together, so that each draw is loaded once for all of them."""
+
+    members: Members
+    batches: Sequence[Batch]
+    among: Sequence[int] | None = None  # numbers of the draws to evaluate; None for all
+    bar: Bar = NO_BAR  # advances by one for each draw and batch
+
+    def targets(self) -> list[Tensor]:
+        """The targets of each batch; raises if they are not tensors."""
+        if not all(isinstance(targets, Tensor) for _, targets in self.batches):
+            raise ValueError(
+                "loader must give pairs of inputs and targets, the targets a tensor: for a single "
+                "batch, give [(inputs, targets)]; for batches of another form, give the posterior "
+                "a split= function"
+            )
+        return [to_device(targets, self.members.device) for _, targets in self.batches]
+
+    def outputs(self) -> Outputs:
+        """Numbers of some draws, index of a batch, and their outputs, (draws, batch, ...).
+
+        The body of the loop runs in inference mode and without autocast. Iterate with
+        `for ... in group.outputs():`, so that an error in the body ends both.
+        """
+        inputs = [inputs for inputs, _ in self.batches]
+        with torch.inference_mode():
+            for numbers, index, outputs in self.members.outputs(inputs, self.among):
+                with full_precision(self.members.device):
+                    yield numbers, index, outputs
+                self.bar.advance(len(numbers))
+
+
+def passes(
+    posterior: "Posterior", loader: Iterable[Any], title: str, among: Sequence[int] | None = None
+) -> Iterator[Group]:
+    """The batches of one pass over `loader`, a group at a time; raises if there are none.
+
+    The loader is read only once: one that shuffles gives every draw the same inputs.
+    """
+    check_data(loader, "loader")
+    draws = len(posterior.draws if among is None else among)
+    total = None
+    with suppress(TypeError):  # some loaders have no length
+        total = len(loader) * draws  # pyright: ignore[reportArgumentType]
+    batches: list[Batch] = []
+    size, found = 0, None
+    with Bar(title, total, shown=posterior.progress, patience=1.0, transient=True) as bar:
+        for batch in loader:
+            found = posterior.split(batch)
+            if not is_pair(found):
+                raise ValueError(f"split must return inputs and targets, got {shown(found)}")
+            batches.append((found[0], found[1]))
+            size += bytes_of(found[0])
+            if size >= MAX_GROUP_BYTES:
+                yield Group(posterior.members, batches, among, bar)
+                batches, size = [], 0
+        if batches:
+            yield Group(posterior.members, batches, among, bar)
+    if found is None:
+        raise ValueError("loader gave no batches")
+
+
+def predicted(posterior: "Posterior", inputs: Any, keep_members: bool) -> Predictive:
+    """The averaged prediction for one batch."""
+    group = Group(posterior.members, [(inputs, None)], _needed_draws(posterior, keep_members))
+    return _averaged(posterior, group, keep_members)[0]
+
+
 def predictions(
-    posterior: "Posterior", loader: Iterable[Any], keep_members: bool, share: str | None
+    posterior: "Posterior", loader: Iterable[Any], keep_members: bool
 ) -> Iterator[Predictive]:
-    """The averaged prediction for each batch, with its targets."""
-    here = share_of(share, _key(posterior, share, keep_members))
-    found = _averages(posterior, loader, keep_members, here)
-    for (group, own), everyone in here.rounds(found, lambda item: _states(item[1])):
-        averages = own
-        if here.processes > 1:
-            states = on_device(everyone, posterior.members.device)
-            averages = [_merged(posterior, of_batch) for of_batch in zip(*states, strict=True)]
-        for average, (_, targets) in zip(averages, group, strict=True):
-            assert average is not None  # noqa: S101  (each batch is some process's own)
-            # Outside inference mode, so that a user may go on computing with the tensors.
-            known = targets if isinstance(targets, Tensor) else None
-            yield replace(average.result(), targets=known)
+    """The averaged prediction for each batch of a loader, with its targets."""
+    among = _needed_draws(posterior, keep_members)
+    for group in passes(posterior, loader, "predicting", among):
+        found = _averaged(posterior, group, keep_members)
+        for prediction, (_, targets) in zip(found, group.batches, strict=True):
+            yield replace(prediction, targets=targets if isinstance(targets, Tensor) else None)
 
 
-def add_outputs(
-    posterior: "Posterior",
-    averages: list[Average],
-    batches: list[Any],
-    among: list[int],
-    keep_members: bool,
-    bar: Bar = NO_BAR,
-) -> None:
-    """Add the outputs of some draws for each batch to its average."""
-    with torch.inference_mode():
-        for numbers, batch, outputs in posterior.members.outputs(batches, among):
-            with full_precision(posterior.members.device):
-                averages[batch].add(posterior.weights[numbers], outputs, keep_members)
-            bar.advance(len(numbers))
+def _needed_draws(posterior: "Posterior", keep_members: bool) -> list[int] | None:
+    """Numbers of the draws that a prediction needs: those of weight 0 only as members."""
+    return None if keep_members else np.flatnonzero(posterior.weights).tolist()
 
 
-def needed_draws(posterior: "Posterior", keep_members: bool) -> list[int]:
-    """The numbers of the draws that a prediction needs."""
-    weights = posterior.weights
-    return (np.arange(len(weights)) if keep_members else np.flatnonzero(weights)).tolist()
+def _averaged(posterior: "Posterior", group: Group, keep_members: bool) -> list[Predictive]:
+    """The averaged prediction for each batch of a group."""
+    averages = [posterior.likelihood.average() for _ in group.batches]
+    for numbers, index, outputs in group.outputs():
+        averages[index].add(posterior.weights[numbers], outputs, keep_members)
+    # Outside inference mode: autograd can use these tensors.
+    return [average.result() for average in averages]
 
 
-def scores(
-    posterior: "Posterior", loader: Iterable[Any], share: str | None = None
-) -> Iterator[Tensor]:
-    """The scores (draws, points) of one group of batches at a time."""
-    here = share_of(share, _key(posterior, share))
-    for own, everyone in here.rounds(_scores(posterior, loader, here), lambda item: item):
-        found = own
-        if here.processes > 1:
-            parts = zip(*on_device(everyone, posterior.members.device), strict=True)
-            found = [torch.cat([part for part in each if part is not None]) for each in parts]
-        yield torch.cat(found, dim=1)  # pyright: ignore[reportArgumentType]
-
-
-def _averages(
-    posterior: "Posterior", loader: Iterable[Any], keep_members: bool, here: Share
-) -> Generator[tuple[list[Batch], list[Average | None]], None, None]:
-    """Groups of batches, and for each batch the average over this process's draws."""
-    among = here.draws(needed_draws(posterior, keep_members))
-    with bar_over(loader, len(among), "predicting", **_shown(posterior, here)) as bar:
-        for group in groups(loader, posterior.split, here):
-            averages: list[Average | None] = [None] * len(group)
-            own = [at for at, (inputs, _) in enumerate(group) if inputs is not NOT_OWN and among]
-            if own:
-                new = [posterior.likelihood.average() for _ in own]
-                add_outputs(posterior, new, [group[at][0] for at in own], among, keep_members, bar)
-                for at, average in zip(own, new, strict=True):
-                    averages[at] = average
-            yield group, averages
-
-
-def _scores(
-    posterior: "Posterior", loader: Iterable[Any], here: Share
-) -> Generator[list[Tensor | None], None, None]:
-    """For each batch of a group the scores under this process's draws."""
-    members = posterior.members
-    among = here.draws(range(len(posterior.draws)))
-    with bar_over(loader, len(among), "scoring", **_shown(posterior, here)) as bar:
-        for group in groups(loader, posterior.split, here):
-            targets = targets_of(group, members.device)
-            parts: list[list[Tensor]] = [[] for _ in group]
-            own = [at for at, (inputs, _) in enumerate(group) if inputs is not NOT_OWN and among]
-            if own:
-                with torch.inference_mode():
-                    batches = [group[at][0] for at in own]
-                    for numbers, batch, outputs in members.outputs(batches, among):
-                        at = own[batch]
-                        with full_precision(members.device):
-                            log_probs = posterior.likelihood.log_prob(outputs, targets[at])
-                        parts[at].append(log_probs)
-                        bar.advance(len(numbers))
-            yield [torch.cat(each) if each else None for each in parts]
-
-
-def _states(averages: list[Average | None]) -> list[Any]:
-    return [None if average is None else average.state() for average in averages]
-
-
-def _merged(posterior: "Posterior", states: Iterable[Any]) -> Average:
-    """The average of all processes, added up in their order: the same bits in all of them."""
-    average = posterior.likelihood.average()
-    with full_precision(posterior.members.device):
-        for state in states:
-            if state is not None:
-                average.merge(state)
-    return average
-
-
-def _shown(posterior: "Posterior", here: Share) -> dict[str, Any]:
-    """Whether there is a bar in this process, and for what."""
-    return {"shown": posterior.progress and here.rank == 0, "share": here}
-
-
-def _key(posterior: "Posterior", *asked: str | bool | None) -> int:
-    """Of the draws, the weights and what is asked, which all processes must have in common."""
-    numbers = [(draw.chain_id, draw.step) for draw in posterior.draws]
-    return zlib.crc32(posterior.weights.tobytes(), zlib.crc32(repr((numbers, asked)).encode()))
+def scores(posterior: "Posterior", loader: Iterable[Any]) -> Iterator[Tensor]:
+    """Log-likelihoods of shape (draws, points), one group of batches at a time."""
+    for group in passes(posterior, loader, "scoring"):
+        targets = group.targets()
+        parts: list[list[Tensor]] = [[] for _ in targets]
+        for _, index, outputs in group.outputs():
+            parts[index].append(posterior.likelihood.log_prob(outputs, targets[index]))
+        yield torch.cat([torch.cat(each) for each in parts], dim=1)

@@ -1,15 +1,15 @@
 """Posterior predictive distributions."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from csgmcmc.arguments import check_count, check_items, check_number, counted
+from csgmcmc.arguments import check_count, check_number, counted
 from csgmcmc.posterior.mixture import Mixture
 
 
@@ -31,6 +31,9 @@ class Predictive:
     members: Tensor | None = None
     targets: Tensor | None = None
 
+    _printed: ClassVar[tuple[str, ...]] = ("entropy", "entropy", "mutual_information")
+    """What `repr` prints: the shape of the first, and the means of the others."""
+
     if TYPE_CHECKING:
         # Which subclass it is depends on the likelihood, which a type checker does not know.
         def __getattr__(self, name: str) -> Any: ...
@@ -41,19 +44,16 @@ class Predictive:
         return (self.entropy - self.expected_entropy).clamp(min=0)  # against rounding
 
     def __repr__(self) -> str:
-        what, numbers = self._description()
-        means = ", ".join(f"{name} {value.mean().item():.3g}" for name, value in numbers.items())
-        lines = [f"{type(self).__name__}: {what}", f"  means over them: {means}"]
+        first, *rest = self._printed
+        shape = tuple(getattr(self, first).shape)
+        points = counted(len(self.entropy), "data point")
+        means = ", ".join(f"{name} {getattr(self, name).mean().item():.3g}" for name in rest)
+        lines = [f"{type(self).__name__}: {points}, {first} of shape {shape}", f"  means: {means}"]
         if self.members is not None:
             lines.append(f"  with the members of {counted(len(self.members), 'draw')}")
         if self.targets is not None:
             lines.append(f"  with targets of shape {tuple(self.targets.shape)}")
         return "\n".join(lines)
-
-    def _description(self) -> tuple[str, dict[str, Tensor]]:
-        """What is predicted, and numbers whose means tell most."""
-        shape = tuple(self.entropy.shape)
-        return f"entropy of shape {shape}", {"entropy": self.entropy}
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -64,7 +64,9 @@ class Predictive:
             if isinstance(values[0], Tensor):
                 values[0] = torch.cat(values, dim=1 if field.name == "members" else 0)
             elif isinstance(values[0], Mixture):
-                values[0] = Mixture.joined(values)
+                parameters = [part.parameters for part in values]
+                cat = {name: torch.cat([p[name] for p in parameters], 1) for name in parameters[0]}
+                values[0] = replace(values[0], parameters=cat)
             joined[field.name] = values[0]
         return cls(**joined)
 
@@ -82,21 +84,12 @@ class ClassPredictive(Predictive):
     log_probs: Tensor
     class_dim: int | None
 
+    _printed = ("probs", "entropy", "mutual_information")
+
     @property
     def probs(self) -> Tensor:
         """Averaged probabilities of the members."""
         return self.log_probs.exp()
-
-    def _description(self) -> tuple[str, dict[str, Tensor]]:
-        probs = self.probs
-        top = torch.maximum(probs, 1 - probs)
-        if self.class_dim is not None:
-            top = probs.amax(self.class_dim)
-        return f"{_rows(probs)}, probs of shape {tuple(probs.shape)}", {
-            "largest probability": top,
-            "entropy": self.entropy,
-            "mutual information": self.mutual_information,
-        }
 
     # Arrays for `csgmcmc.diagnostics`; every pixel or label is a point of its own.
 
@@ -115,8 +108,7 @@ class ClassPredictive(Predictive):
         if self.targets is None:
             raise ValueError("there are no targets: predict a loader of pairs (inputs, targets)")
         targets = self.targets.cpu().numpy()
-        if (targets != np.floor(targets)).any():
-            wrong = targets[targets != np.floor(targets)].flat[0]
+        for wrong in targets[targets != np.floor(targets)]:
             raise ValueError(f"targets must be class numbers, got {wrong:g}")
         return targets.astype(np.int64).ravel()
 
@@ -147,23 +139,24 @@ class NumberPredictive(Predictive):
     noise_variance: Tensor
     mixture: Mixture | None = None
 
+    _printed = ("mean", "variance", "noise_variance", "spread")
+
     @property
     def variance(self) -> Tensor:
         """Total variance: the noise, and the variance between the members' means."""
         return self.noise_variance + self.spread.square()
 
     def quantile(self, q: float | Sequence[float]) -> Tensor:
-        """Quantile of a new target, in the shape of `mean`; of several q, a dimension before it.
+        """Quantile of a new target, in the shape of `mean`; several q add a first dimension.
 
-        It is that of the mixture, not of one Gaussian. Predict with `members=True`.
+        It is a quantile of the mixture, not of one Gaussian. Predict with `members=True`.
         """
-        levels = [q] if isinstance(q, (int, float)) else check_items("q", q, "a number or several")
-        wanted = np.array([check_number("q", each, above=0, below=1) for each in levels])
-        found = self._as_mean(self._kept().quantiles(wanted))
-        return found[0] if isinstance(q, (int, float)) else found
+        levels = [check_number("q", each, above=0, below=1) for each in np.atleast_1d(q).tolist()]
+        found = self._of_mixture(lambda mixture: mixture.quantiles(np.array(levels)))
+        return found[0] if np.ndim(q) == 0 else found
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """Lower and upper end: a share `level` of new targets is between, as many below as above.
+        """Ends of the central interval that holds a share `level` of new targets.
 
         Predict with `members=True`.
         """
@@ -172,35 +165,14 @@ class NumberPredictive(Predictive):
         return low, high
 
     def sample(self, count: int, seed: int | None = None) -> Tensor:
-        """Simulated new targets, of shape (count, ...): each of a draw picked by its weight.
+        """Simulated new targets, of shape (count, ...), each from a draw chosen by its weight.
 
-        All targets of one sample are of the same draw. Predict with `members=True`.
+        All targets of one sample are from the same draw. Predict with `members=True`.
         """
         count = check_count("count", count, at_least=1)
-        if seed is not None:
-            seed = check_count("seed", seed, at_least=0)
-        return self._as_mean(self._kept().sample(count, seed))
+        return self._of_mixture(lambda mixture: mixture.sample(count, seed))
 
-    def _kept(self) -> Mixture:
+    def _of_mixture(self, compute: Callable[[Mixture], NDArray[Any]]) -> Tensor:
         if self.mixture is None:
             raise ValueError("the members were not kept: predict with members=True")
-        return self.mixture
-
-    def _as_mean(self, values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.asarray(values, dtype=float)).to(self.mean)
-
-    def _description(self) -> tuple[str, dict[str, Tensor]]:
-        return f"{_rows(self.mean)}, mean of shape {tuple(self.mean.shape)}", {
-            "standard deviation": self.variance.sqrt(),
-            "of the noise": self.noise_variance.sqrt(),
-            "between the draws": self.spread,
-        }
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class GaussianPredictive(NumberPredictive):
-    """A mixture of Gaussians, one for each member."""
-
-
-def _rows(values: Tensor) -> str:
-    return counted(len(values), "data point")
+        return torch.from_numpy(np.asarray(compute(self.mixture), dtype=float)).to(self.mean)

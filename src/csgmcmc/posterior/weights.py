@@ -1,7 +1,7 @@
-"""Weights of draws: by the harmonic mean of likelihoods, by mass, or by held-out log score.
+"""Weights of draws: by the harmonic mean of likelihoods, or by held-out log score.
 
-All functions take plain arrays and return a weight for each draw; the weights sum to 1. A *group*,
-mostly a cycle, is weighed as one, and its draws share its weight; a draw of group -1 gets none.
+All functions take plain arrays and return a weight for each draw; the weights sum to 1. The draws
+of a *group*, usually a cycle, share its weight equally; a draw of group -1 gets weight 0.
 """
 
 import math
@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
-from scipy.special import gammaln
 
-from csgmcmc.arguments import check_number, shown
-from csgmcmc.diagnostics.arrays import check_no_nan, check_numbers
+from csgmcmc.arguments import check_number
+from csgmcmc.diagnostics.arrays import check_numbers
 
 Weights = NDArray[np.float64]
 
-# Of a region: with fewer its ellipsoid is poorly estimated.
-FEWEST_DRAWS, DRAWS_PER_DIMENSION = 50, 10
-SMOOTHING_GAP = 1e-6  # of any weight in the last step of EM
-STACKING_GAP = 1e-4  # nats of mean log score between these weights and the best, at most
+MAX_STEPS = 10_000  # of EM
+MAX_CHANGE = 1e-6  # of any weight in the last step of EM
+MAX_GAP = 1e-4  # nats of mean log score between stacking weights and the best
 
 
 def harmonic_weights(
@@ -32,69 +30,16 @@ def harmonic_weights(
         w_m = [ 1/K_m * sum_j 1 / p(data | theta_j)^(1/T) ]^-1,    in log space.
 
     For draws from the posterior within a region this estimates the region's evidence relative to
-    its prior mass, so that it is the posterior mass of the region only where all regions have the
-    same prior mass. The draw with the smallest likelihood dominates the mean, and its variance is
-    mostly infinite. Log-likelihoods of networks differ by far more than 1 between cycles, so that
-    one cycle gets most or all of the weight. The paper says otherwise of its networks: their draws
-    have similarly high likelihoods, so that all cycles may have the same weight.
+    its prior mass: the posterior mass of the region only if all regions have the same prior mass.
+    The draw with the smallest likelihood dominates the mean, and its variance is usually infinite.
+    Log-likelihoods of networks differ by far more than 1 between cycles, so that one cycle gets
+    most or all of the weight. The paper says otherwise of its networks: their draws have similarly
+    high likelihoods, so that all cycles may have the same weight.
     """
     check_number("temperature", temperature, above=0)
-    values, labels = _paired(log_likelihoods, groups, "log_likelihoods")
+    values, labels, names = _paired(log_likelihoods, groups, "log_likelihoods")
     inverse = -values / temperature
-    return _spread(labels, {one: -log_mean(inverse[labels == one]) for one in _named(labels)})
-
-
-def mass_weights(
-    points: ArrayLike,
-    log_densities: ArrayLike,
-    regions: ArrayLike,
-    *,
-    temperature: float = 1.0,
-    level: float = 0.5,
-) -> Weights:
-    """Weigh the regions of a density by their mass, not by the number of draws in them.
-
-    The harmonic mean with its two faults removed (Gelfand and Dey 1994; Robert and Wraith 2009):
-    only draws inside an ellipsoid E_m around the region's mean count, so that no density in the
-    mean is close to 0, and the volume of E_m, which is its prior mass under a flat prior, is known:
-
-        mass_m = volume(E_m) / [ 1/K_m * sum_j 1(theta_j in E_m) / density(theta_j)^(1/T) ].
-
-    The ellipsoid is made from one half of the draws and evaluated with the other half, and vice
-    versa. Every region needs fifty draws, and ten for each dimension, and the draws must follow the
-    density within their region.
-
-    Args:
-        points: the draws, of shape (draws, dimensions).
-        log_densities: log of the density, up to a constant, at each draw.
-        regions: number of the region of each draw.
-        temperature: T of the density exp(-U / T) that the draws follow.
-        level: share of a region's draws inside its ellipsoid.
-    """
-    check_number("temperature", temperature, above=0)
-    check_number("level", level, above=0, at_most=1)
-    values, labels = _paired(log_densities, regions, "log_densities")
-    places = check_numbers("points", points)
-    if places.ndim != 2 or len(places) != len(values):
-        raise ValueError(f"points must have shape ({len(values)}, d), got {places.shape}")
-    log_masses = {}
-    for label in _named(labels):
-        here, log_density = places[labels == label], values[labels == label] / temperature
-        fewest = max(FEWEST_DRAWS, DRAWS_PER_DIMENSION * places.shape[1])
-        if len(here) < fewest:
-            raise ValueError(
-                f"region {label} has {len(here)} draws in {places.shape[1]} dimensions: it needs "
-                f"at least {fewest}"
-            )
-        halves = [(here[0::2], here[1::2], log_density[1::2])]
-        halves += [(here[1::2], here[0::2], log_density[0::2])]
-        try:
-            log_masses[label] = log_mean(
-                np.array([_log_mass(made, tried, log, level) for made, tried, log in halves])
-            )
-        except np.linalg.LinAlgError as error:
-            raise ValueError(f"the draws of region {label} do not span all dimensions") from error
-    return _spread(labels, log_masses)
+    return _spread(labels, {one: -log_mean(inverse[labels == one]) for one in names})
 
 
 def stacking_weights(
@@ -116,8 +61,8 @@ def stacking_weights(
         groups: number of the group of each draw; by default every draw is weighed by itself.
         point_weights: how much each held-out point counts; by default all count the same.
         smoothing: c of a Dirichlet(1 + c) prior on the weights of the groups: each counts as if it
-            had been the best for c points. With few points, some of it keeps one group from getting
-            all the weight by chance.
+            had been the best for c points. With few points, some smoothing keeps one group from
+            getting all the weight by chance.
     """
     check_number("smoothing", smoothing, at_least=0)
     scores = check_numbers("log_scores", log_scores)
@@ -129,8 +74,7 @@ def stacking_weights(
     if points.shape != scores.shape[1:] or not (points >= 0).all() or not points.any():
         raise ValueError("point_weights must be one number for each point, at least 0, not all 0")
     labels = np.arange(len(scores)) if groups is None else groups
-    _, labels = _paired(scores[:, 0], labels, "log_scores")
-    names = _named(labels)
+    _, labels, names = _paired(scores[:, 0], labels, "log_scores")
     grouped = np.stack([log_mean(scores[labels == name]) for name in names])
     best = grouped.max(axis=0)
     if not np.isfinite(best).all():
@@ -155,15 +99,14 @@ def _maximise_log_score(likelihoods: NDArray[np.float64], points: Weights) -> We
         mixed = np.maximum(shares @ likelihoods, 1e-300)
         return shares.sum() - points @ np.log(mixed), 1 - likelihoods @ (points / mixed)
 
-    start = np.full(count, 1 / count)
-    bounds = [(0.0, None)] * count
-    options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-14, "gtol": STACKING_GAP / 10}
+    start, bounds = np.full(count, 1 / count), [(0.0, None)] * count
+    options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-14, "gtol": MAX_GAP / 10}
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     shares = found.x / found.x.sum()
-    for _ in range(10_000):
+    for _ in range(MAX_STEPS):
         # The log score is concave: no shares are better by more than the largest gain.
         gains = likelihoods @ (points / (shares @ likelihoods))
-        if gains.max() - 1 <= STACKING_GAP:
+        if gains.max() - 1 <= MAX_GAP:
             break
         shares = shares * gains  # a step of EM
     return shares / shares.sum()
@@ -178,33 +121,13 @@ def _smooth(
     """
     shares = shares + prior_count
     shares /= shares.sum()
-    for _ in range(10_000):
+    for _ in range(MAX_STEPS):
         new = shares * (likelihoods @ (points / (shares @ likelihoods))) + prior_count
         new /= new.sum()
         change, shares = np.abs(new - shares).max(), new
-        if change < SMOOTHING_GAP:
+        if change < MAX_CHANGE:
             break
     return shares
-
-
-def _log_mass(
-    made_from: NDArray[np.float64],
-    points: NDArray[np.float64],
-    log_densities: NDArray[np.float64],
-    level: float,
-) -> float:
-    """Log of the mass of a region, from its `points` inside an ellipsoid of other draws of it."""
-    dimensions = points.shape[1]
-    centre = made_from.mean(axis=0)
-    factor = np.linalg.cholesky(np.atleast_2d(np.cov(made_from.T)))
-    squares = np.square(np.linalg.solve(factor, (points - centre).T)).sum(axis=0)
-    own_squares = np.square(np.linalg.solve(factor, (made_from - centre).T)).sum(axis=0)
-    radius = np.quantile(own_squares, level)
-    log_unit_ball = dimensions / 2 * math.log(math.pi) - gammaln(dimensions / 2 + 1)
-    log_stretch = np.log(np.diag(factor)).sum()
-    log_volume = log_unit_ball + log_stretch + dimensions / 2 * math.log(radius)
-    outside_adds_nothing = np.where(squares <= radius, -log_densities, -np.inf)
-    return float(log_volume - log_mean(outside_adds_nothing))
 
 
 def log_mean(log_values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -214,31 +137,26 @@ def log_mean(log_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _paired(
     values: ArrayLike, groups: ArrayLike, name: str
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    numbers, labels = check_numbers(name, values), check_no_nan("groups", groups)
-    if labels.dtype.kind not in "iuf":
-        raise ValueError(f"groups must be numbers, -1 for none, got {shown(groups)}")
+) -> tuple[NDArray[np.float64], NDArray[np.float64], list[int]]:
+    """Values and groups of the draws, checked, and the groups that there are."""
+    numbers, labels = check_numbers(name, values), check_numbers("groups", groups)
     if numbers.ndim != 1 or labels.shape != numbers.shape:
         raise ValueError(
             f"{name} and groups must have one entry for each draw, got shapes {numbers.shape} and "
             f"{labels.shape}"
         )
     if not (labels >= 0).any():
-        raise ValueError("no draw is in a group")
-    return numbers, labels
+        raise ValueError("groups must have a draw in some group, got only -1")
+    return numbers, labels, [int(label) for label in np.unique(labels) if label >= 0]
 
 
-def _named(labels: NDArray[np.int64]) -> list[int]:
-    return [int(label) for label in np.unique(labels) if label >= 0]
-
-
-def _spread(labels: NDArray[np.int64], log_weights: Mapping[int, Any]) -> Weights:
+def _spread(labels: NDArray[np.float64], log_weights: Mapping[int, Any]) -> Weights:
     """The groups' weights, normalised and divided equally among the draws of each."""
     total = np.logaddexp.reduce(list(log_weights.values()))
     if not math.isfinite(total):
         raise ValueError(f"no group has a weight above 0 that is finite: {log_weights}")
     weights = np.zeros(len(labels))
     for label, log_weight in log_weights.items():
-        here = labels == label
-        weights[here] = math.exp(float(log_weight) - total) / here.sum()
+        own = labels == label
+        weights[own] = math.exp(float(log_weight) - total) / own.sum()
     return weights / weights.sum()

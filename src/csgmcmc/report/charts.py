@@ -1,259 +1,164 @@
-"""The figures of a run's page."""
+"""The figures of a run's page, as HTML with their captions."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from csgmcmc import diagnostics, pages
+from csgmcmc.checks.evaluation import Array, Evaluation
+from csgmcmc.checks.sampling import TEMPERATURE_FACTOR, way_off
+from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.draws import Draw
 from csgmcmc.pages import COLOURS, INK, STYLE, new_figure
-from csgmcmc.report.findings import Findings
-from csgmcmc.report.traces import Array, Trace
+from csgmcmc.report.findings import Traces, auroc, calibration_curve, error_by_draws
 
-if TYPE_CHECKING:  # an extra
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-CHART_STYLE: Any = {
-    **STYLE,
-    "font.size": 9.5,
-    "legend.fontsize": 9,
-}
+CHART_STYLE: Any = {**STYLE, "font.size": 9.5, "legend.fontsize": 9}
 WIDE, NARROW = 6.2, 4.5  # inches
 BLUE, ORANGE, GREEN, VERMILION = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[5]
 FAINT = {"color": INK, "alpha": 0.2, "linewidth": 0.8}
-GROUPS = {"right": (GREEN, "-"), "wrong": (VERMILION, "--"), "other": (BLUE, "-.")}
-MOST_MARKS = 300  # of draws
-MOST_NAMES = 40  # of parameters
-LONGEST_NAME = 26  # letters
-LARGEST = 1e30  # number on an axis
-SMOOTHED = 50  # windows of a run whose mean loss is drawn
-FACTOR = 2  # between a temperature and its target, beyond which it is judged
+ABOVE: Any = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}  # a legend
+ENTROPY_LINES = {"right": (GREEN, "-"), "wrong": (VERMILION, "--"), "other": (BLUE, "-.")}
+MAX_MARKS = 300  # of draws, and of new cycles
+MAX_PARAMETERS = 40
+MAX_NAME = 26  # letters of a parameter's name
+TEMPERATURE_RANGE = (1e-3, 1e3)  # relative to the target; an estimate may be negative, or far off
 
 
-def trace_chart(traces: Sequence[Trace], draws: Sequence[Draw]) -> "Figure":
-    """Loss, lr and temperature by step; draws are marked, and cycles divided by lines."""
-    traces = [_drawable_trace(trace) for trace in traces]
-    has_loss = any(trace.loss is not None for trace in traces)
-    heights = [2, 1, 1] if has_loss else [1, 1]
-    figure = new_figure(WIDE, 1.2 + 1.0 * sum(heights))
-    panels = list(figure.subplots(len(heights), sharex=True, height_ratios=heights))
-    starts = _cycle_starts(traces)
+def trace_chart(traces: Traces, draws: Sequence[Draw]) -> str:
+    """Loss, lr and temperature by step, with marks at draws and lines between cycles."""
+    figure = new_figure(WIDE, 5.2)
+    losses, rates, temperatures = panels = figure.subplots(3, sharex=True, height_ratios=[2, 1, 1])
+    first = next(iter(traces.values()))
     for axes in panels:
-        for start in starts:
+        for start in first["step"][1:][np.diff(first["cycle"]) != 0][:MAX_MARKS]:
             axes.axvline(start, **FAINT)
         axes.margins(x=0.01)
-    if has_loss:
-        _draw_losses(panels[0], traces)
-    for axes, name in zip(panels[-2:], ("lr", "temperature"), strict=True):
-        for trace, colour in zip(traces, _colours(len(traces)), strict=True):
-            axes.plot(trace.step, getattr(trace, name), color=colour, linewidth=1.2)
-        axes.set_ylabel(name)
-        axes.set_ylim(bottom=0)
-    _mark_draws(panels[-2], traces, draws)
-    panels[-1].set_xlabel("step")
-    return figure
-
-
-def _draw_losses(axes: "Axes", traces: Sequence[Trace]) -> None:
-    for trace, colour in zip(traces, _colours(len(traces)), strict=True):
-        if trace.loss is None:
-            continue
-        axes.plot(trace.step, trace.loss, color=colour, alpha=0.3, linewidth=0.7)
-        label = f"chain {trace.chain_id}"
-        axes.plot(*_smoothed(trace.step, trace.loss), color=colour, linewidth=1.6, label=label)
-    losses = np.concatenate([trace.loss for trace in traces if trace.loss is not None])
-    if len(losses) and (losses[np.isfinite(losses)] > 0).all():
-        axes.set_yscale("log")
-    axes.set_ylabel("loss")
+    for number, (chain_id, trace) in enumerate(traces.items()):
+        colour, step = COLOURS[number % len(COLOURS)], trace["step"]
+        losses.plot(step, trace["loss"], color=colour, alpha=0.3, linewidth=0.7)
+        means = _means(step), _means(trace["loss"])
+        losses.plot(*means, color=colour, linewidth=1.6, label=f"chain {chain_id}")
+        rates.plot(step, trace["lr"], color=colour, linewidth=1.2)
+        temperatures.plot(step, trace["temperature"], color=colour, linewidth=1.2)
+        steps = [draw.step for draw in draws if draw.chain_id == chain_id]
+        steps = steps[:: max(1, -(-len(steps) // MAX_MARKS))]
+        at = np.interp(steps, step, trace["lr"])
+        rates.plot(steps, at, "o", color=VERMILION, markersize=3.5, clip_on=False, zorder=3)
+    positive = all((trace["loss"] > 0).all() for trace in traces.values())
+    losses.set(ylabel="loss", yscale="log" if positive else "linear")
+    rates.set(ylabel="lr", ylim=(0, None))
+    temperatures.set(ylabel="temperature", ylim=(0, None), xlabel="step")
     if 1 < len(traces) <= 6:
-        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+        losses.legend(**ABOVE)
+    caption = "Loss of the minibatch without the prior, faint, and its mean. Dots: draws. "
+    return _figure("trace", figure, f"{caption}Vertical lines: a new cycle begins.")
 
 
-def _mark_draws(axes: "Axes", traces: Sequence[Trace], draws: Sequence[Draw]) -> None:
-    """A dot on the curve of lr at each draw, or at some of them."""
-    for trace in traces:
-        steps = np.array([draw.step for draw in draws if draw.chain_id == trace.chain_id])
-        if len(steps) and len(trace.step):
-            steps = steps[:: -(-len(steps) // MOST_MARKS)]
-            at = np.interp(steps, trace.step, trace.lr)
-            axes.plot(steps, at, "o", color=VERMILION, markersize=3.5, clip_on=False, zorder=3)
-
-
-def scores_chart(findings: Findings) -> "Figure":
-    """NLL and error of the average of the first draws, beside those of each draw alone."""
+def scores_chart(evaluation: Evaluation) -> str:
+    """NLL and error of the average of the first draws, and of each draw alone."""
     figure = new_figure(NARROW, 4.2)
     panels = figure.subplots(2, sharex=True)
-    factor = 100 if findings.error_name == "error" else 1
-    numbers = np.arange(1, len(findings.nll_by_draws) + 1)
+    label, scale = ("RMSE", 1) if evaluation.probs is None else ("error, %", 100)
+    errors = np.array([evaluation.error(each) for each in evaluation.members])
     parts = (
-        ("NLL", findings.nll_by_draws, findings.nll_of_draws, 1),
-        (_error_label(findings), findings.error_by_draws, findings.error_of_draws, factor),
+        ("NLL", evaluation.nll_by_draws(evaluation.weights), evaluation.nll_of_draws),
+        (label, scale * error_by_draws(evaluation), scale * errors),
     )
-    for axes, (label, averages, alone, scale) in zip(panels, parts, strict=True):
-        axes.plot(numbers, scale * _drawable(alone), ".", color=ORANGE, markersize=4, label="alone")
-        average = scale * _drawable(averages)
-        marker = "o" if len(numbers) <= 40 else None
-        axes.plot(numbers, average, color=BLUE, marker=marker, markersize=3.5, label="average")
-        axes.set_ylabel(label)
-        _whole_numbers(axes)
-    panels[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
-    panels[-1].set_xlabel("number of draws")
-    return figure
+    numbers = np.arange(1, len(errors) + 1)
+    marker = "o" if len(numbers) <= 40 else None
+    for axes, (name, *curves) in zip(panels, parts, strict=True):
+        # An axis cannot show infinite values.
+        averages, alone = (np.where(np.isfinite(curve), curve, np.nan) for curve in curves)
+        axes.plot(numbers, alone, ".", color=ORANGE, markersize=4, label="alone")
+        axes.plot(numbers, averages, color=BLUE, marker=marker, markersize=3.5, label="average")
+        axes.set_ylabel(name)
+    panels[0].legend(**ABOVE)
+    panels[1].set_xlabel("number of draws")
+    panels[1].xaxis.get_major_locator().set_params(integer=True)
+    caption = "Average of the first draws, by chain and step, and each draw alone."
+    return _figure("scores", figure, caption)
 
 
-def cycles_chart(findings: Findings) -> "Figure":
-    """NLL, error and weight of each cycle, beside the average of all draws."""
-    figure = new_figure(NARROW, 5.2)
-    panels = figure.subplots(3, sharex=True)
-    factor = 100 if findings.error_name == "error" else 1
-    places = np.arange(1, len(findings.cycles) + 1)
-    parts = (
-        ("NLL", "nll", findings.nll_by_draws, 1),
-        (_error_label(findings), "error", findings.error_by_draws, factor),
-    )
-    for axes, (label, name, averages, scale) in zip(panels, parts, strict=False):
-        values = scale * _drawable([cycle[name] for cycle in findings.cycles])
-        axes.plot(places, values, "s", color=ORANGE, markersize=4.5, label="one cycle")
-        axes.axhline(scale * _drawable(averages)[-1], color=BLUE, linestyle="--", label="all draws")
-        axes.set_ylabel(label)
-    panels[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
-    weights = _drawable([cycle["weight"] for cycle in findings.cycles])
-    stacking = [cycle["stacking"] for cycle in findings.cycles]
-    panels[2].bar(places, weights, width=0.7, color=BLUE, alpha=0.6, label="weight")
-    if None not in stacking:
-        weights = _drawable(stacking)
-        panels[2].plot(places, weights, "D", color=VERMILION, markersize=4, label="by stacking")
-    panels[2].legend(loc="lower center", bbox_to_anchor=(0.5, 0.97), ncols=2)
-    panels[2].set(ylabel="weight", xlabel="cycle")
-    _whole_numbers(panels[2])
-    return figure
-
-
-def calibration_chart(findings: Findings) -> "Figure":
+def calibration_chart(evaluation: Evaluation, numbers: dict[str, float]) -> str:
     """Accuracy against confidence, with 99% intervals; for numbers coverage against level."""
     figure = new_figure(NARROW, 3.8)
     axes = figure.subplots()
-    confidence, accuracy = np.clip(findings.confidence, 0, 1), np.clip(findings.accuracy, 0, 1)
-    count = np.maximum(findings.count, 1)
-    hits = np.round(accuracy * count)
-    low = stats.beta.ppf(0.005, hits, count - hits + 1)
-    high = stats.beta.ppf(0.995, hits + 1, count - hits)
-    low, high = np.where(hits > 0, low, 0.0), np.where(hits < count, high, 1.0)
+    curve = calibration_curve(evaluation)
+    hits = np.round(curve.accuracy * curve.count)
+    low = np.nan_to_num(stats.beta.ppf(0.005, hits, curve.count - hits + 1), nan=0.0)
+    high = np.nan_to_num(stats.beta.ppf(0.995, hits + 1, curve.count - hits), nan=1.0)
     axes.plot([0, 1], [0, 1], **{**FAINT, "alpha": 0.5, "linestyle": "--"})
-    axes.vlines(confidence, low, high, color=BLUE, alpha=0.5, linewidth=1.2)
-    share = count / count.max() if findings.error_name == "error" else np.full(len(count), 0.2)
-    axes.scatter(confidence, accuracy, s=12 + 90 * share, color=BLUE, alpha=0.9)
-    classes = findings.error_name == "error"
-    smallest = min([*confidence, *low]) if len(confidence) else 0.0
-    start = np.floor(10 * smallest) / 10 if np.isfinite(smallest) else 0.0
-    axes.set(
-        xlabel="confidence" if classes else "level of the interval",
-        ylabel="accuracy" if classes else "share of targets inside",
-        xlim=(start - 0.02, 1.02),
-        ylim=(start - 0.02, 1.02),
-    )
-    return figure
+    axes.vlines(curve.confidence, low, high, color=BLUE, alpha=0.5, linewidth=1.2)
+    start = np.floor(10 * min(curve.confidence.min(), low.min())) / 10
+    axes.set(xlim=(start - 0.02, 1.02), ylim=(start - 0.02, 1.02))
+    if evaluation.probs is not None:
+        axes.set(xlabel="confidence", ylabel="accuracy")
+        size = 12 + 90 * curve.count / curve.count.max()
+        caption = "Accuracy against confidence, in bins; a larger dot has more points, and lines "
+        caption += f"are 99% intervals. Calibration error {numbers['ece']:.3g}, by chance up to "
+        caption += f"{numbers['ece_by_chance']:.3g}."
+    else:
+        axes.set(xlabel="level of the interval", ylabel="share of targets inside")
+        size = 30
+        caption = "Share of targets inside central predictive intervals, with 99% intervals. "
+        caption += f"90% intervals contain {numbers['coverage_90']:.2%}."
+    axes.scatter(curve.confidence, curve.accuracy, s=size, color=BLUE, alpha=0.9)
+    return _figure("calibration", figure, caption)
 
 
-def entropy_chart(findings: Findings) -> "Figure":
-    """Share of points with at most an entropy: of right and wrong ones, and of other data."""
+def entropy_chart(entropies: dict[str, Array]) -> str:
+    """Distribution of the entropy of right and wrong predictions, and of other data."""
     figure = new_figure(NARROW, 3.8)
     axes = figure.subplots()
-    entropies = _drawable(findings.entropies)
-    for name, (colour, line) in GROUPS.items():
-        if name in findings.share_up_to:
-            shares = _drawable(findings.share_up_to[name])
-            axes.plot(entropies, shares, color=colour, linestyle=line, label=name)
+    grid = np.linspace(0, max(values.max() for values in entropies.values()), 101)
+    for name, values in entropies.items():
+        colour, line = ENTROPY_LINES[name]
+        shares = diagnostics.cumulative_distribution(values, grid)
+        axes.plot(grid, shares, color=colour, linestyle=line, label=name)
     axes.set(xlabel="entropy, nats", ylabel="share up to it", ylim=(0, 1.02))
     axes.margins(x=0.01)
-    if axes.lines:
-        axes.legend(loc="lower right")
-    return figure
+    axes.legend(loc="lower right")
+    caption = "Entropy of predictions that are right and wrong"
+    caption += ", and of other data." if "other" in entropies else "."
+    separated = [f"{words} {value:.3g}" for words, value in auroc(entropies).items()]
+    if separated:
+        caption += f" AUROC of entropy: {', '.join(separated)}."
+    return _figure("entropy", figure, caption)
 
 
-def temperature_chart(findings: Findings) -> "Figure | None":
-    """Temperature of each parameter relative to its target; None if none was measured."""
-    known = {
-        name: row
-        for name, row in findings.parameters.items()
-        if None not in (row["value"], row["low"], row["high"], row["target"]) and row["target"] > 0
-    }
-    names = list(known)[:MOST_NAMES]
-    if not names:
-        return None
+def temperature_chart(temperatures: dict[str, Temperature]) -> str:
+    """Temperature of each parameter relative to its target."""
+    names = list(temperatures)[:MAX_PARAMETERS]
     figure = new_figure(NARROW, 1.1 + 0.24 * len(names))
     axes = figure.subplots()
-    least, most = 1e-3, 1e3  # an estimate may be negative, or far off
-    for place, name in enumerate(names):
-        row = known[name]
-        low, value, high = (
-            np.clip(np.nan_to_num(row[key] / row["target"]), least, most)
-            for key in ("low", "value", "high")
-        )
-        far = high < 1 / FACTOR or low > FACTOR
-        colour, marker = (VERMILION, "s") if far else (GREEN, "o")
-        axes.hlines(place, low, high, color=colour, linewidth=1.6)
-        axes.plot(value, place, marker, color=colour, markersize=4.5)
-    axes.axvspan(1 / FACTOR, FACTOR, color=INK, alpha=0.08, linewidth=0)
+    for row, name in enumerate(names):
+        one = temperatures[name]
+        relative = np.array([one.low, one.value, one.high]) / one.target
+        low, value, high = np.clip(relative, *TEMPERATURE_RANGE)
+        colour, marker = (VERMILION, "s") if way_off(one) else (GREEN, "o")
+        axes.hlines(row, low, high, color=colour, linewidth=1.6)
+        axes.plot(value, row, marker, color=colour, markersize=4.5)
+    axes.axvspan(1 / TEMPERATURE_FACTOR, TEMPERATURE_FACTOR, color=INK, alpha=0.08, linewidth=0)
     axes.axvline(1, **{**FAINT, "alpha": 0.6})
-    axes.set_xscale("log")
-    labels = [_plain_name(name) for name in names]
-    axes.set_yticks(range(len(names)), labels, parse_math=False)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel("temperature / target")
-    return figure
+    short = [name if len(name) <= MAX_NAME else f"...{name[3 - MAX_NAME :]}" for name in names]
+    axes.set_yticks(range(len(names)), short, parse_math=False)
+    axes.set(xscale="log", xlabel="temperature / target", ylim=(len(names) - 0.4, -0.6))
+    caption = "Temperature of each parameter tensor at the draws, relative to its target, with 99% "
+    caption += "intervals. Squares are off by more than a factor of two, the grey band. Values "
+    caption += f"below a thousandth are drawn there. At most {MAX_PARAMETERS} are shown: "
+    caption += "posterior.check(loader).parameters has all numbers."
+    return _figure("temperature", figure, caption)
 
 
-def _drawable(values: Sequence[Any] | Array) -> Array:
-    """Numbers that an axis can hold, nan for others."""
-    numbers = np.asarray(values, dtype=float)
-    return np.where(np.abs(numbers) < LARGEST, numbers, np.nan)
+def _figure(name: str, figure: Any, caption: str) -> str:
+    element = pages.as_element(pages.draw(figure, f"{name}-chart"), f"{name}-chart")
+    return pages.figure(element, f"{name}-chart", escape(caption)) + "\n"
 
 
-def _drawable_trace(trace: Trace) -> Trace:
-    columns = {
-        name: getattr(trace, name) for name in ("step", "cycle", "lr", "temperature", "loss")
-    }
-    known = {name: _drawable(each) for name, each in columns.items() if each is not None}
-    return replace(trace, **known)
-
-
-def _plain_name(name: str) -> str:
-    """A name that every font has, not too long."""
-    name = name.encode("ascii", "backslashreplace").decode()
-    name = "".join(sign if sign.isprintable() else "?" for sign in name)
-    return name if len(name) <= LONGEST_NAME else f"...{name[-LONGEST_NAME + 3 :]}"
-
-
-def _error_label(findings: Findings) -> str:
-    return "error, %" if findings.error_name == "error" else findings.error_name
-
-
-def _colours(count: int) -> list[str]:
-    return [COLOURS[number % len(COLOURS)] for number in range(count)]
-
-
-def _cycle_starts(traces: Sequence[Trace]) -> Array:
-    """Steps at which a cycle begins, but for the first."""
-    if not traces or not len(traces[0].step):
-        return np.array([])
-    changes = np.flatnonzero(np.diff(traces[0].cycle)) + 1
-    return traces[0].step[changes] if len(changes) <= 200 else np.array([])
-
-
-def _smoothed(step: Array, loss: Array) -> tuple[Array, Array]:
-    """Means over parts of the run."""
-    parts = max(1, min(SMOOTHED, len(step)))
-    return (
-        np.array([part.mean() for part in np.array_split(step, parts) if len(part)]),
-        np.array([part.mean() for part in np.array_split(loss, parts) if len(part)]),
-    )
-
-
-def _whole_numbers(axes: "Axes") -> None:
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415
-
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+def _means(values: Array) -> Array:
+    """Means over 50 parts of a run."""
+    parts = np.array_split(values, min(50, len(values)))
+    return np.array([part.mean() for part in parts])

@@ -4,27 +4,14 @@ import sys
 
 from csgmcmc.discovery import subclasses_in
 from csgmcmc.samplers.base import Group, Sampler, States
-from csgmcmc.samplers.noise import Noise
-from csgmcmc.samplers.prior import Prior
 from csgmcmc.samplers.psgld import PSGLD
 from csgmcmc.samplers.sghmc import SGHMC
 from csgmcmc.samplers.sgld import SGLD
 from csgmcmc.samplers.sgnht import SGNHT
 
-__all__ = [
-    "PSGLD",
-    "SGHMC",
-    "SGLD",
-    "SGNHT",
-    "Group",
-    "Noise",
-    "Prior",
-    "Sampler",
-    "States",
-    "discover",
-]
+__all__ = ["PSGLD", "SGHMC", "SGLD", "SGNHT", "Group", "Sampler", "States", "discover"]
 
 
 def discover() -> dict[str, type[Sampler]]:
-    """Every sampler of this package by name, newly added files included."""
+    """Every sampler of this package by name, new files included."""
     return subclasses_in(sys.modules[__name__], Sampler)

@@ -19,15 +19,14 @@ Start with steps at temperature 0, as every schedule with a cold exploration or 
 """
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_choice, check_number
-from csgmcmc.samplers.base import Group, Sampler, States
-from csgmcmc.samplers.prior import Prior
+from csgmcmc.samplers.base import CommonOptions, Group, Sampler, Tensors
 from csgmcmc.samplers.sgld import langevin_variance
 
 
@@ -35,19 +34,13 @@ class PSGLD(Sampler):
     """theta <- theta - lr * G * grad + sqrt(2 * lr * T * G / N) * xi, G = 1 / (eps + sqrt(V)).
 
     Args:
-        params: parameters, or dictionaries of parameters and their own options.
         lr: step size, as for `torch.optim.RMSprop`.
-        num_data: N, the size of the data set that the mean loss estimates; 1 for a plain density.
         alpha: memory of the squared gradient, at least 0 and below 1.
         eps: bound of the preconditioner, which is at most 1 / eps; above 0.
         adapt: `"always"`, as published, or `"cold"`: only in steps at temperature 0 and in the
             first step of a parameter, so that no term of the drift is missing.
-        temperature: T; 1 samples the posterior, 0 optimises.
-        weight_decay: Gaussian prior of precision N * weight_decay.
-        prior: any other prior: a `torch.distributions` object, or a function from a parameter to
-            the gradient of -log prior.
-        seed: seed of the noise. By default a new one, available as `sampler.noise.seed`.
-        chain_id: number of the chain; chains with the same seed draw independent noise.
+
+    Other arguments: see `Sampler`.
     """
 
     preconditioned: ClassVar[bool] = True
@@ -61,23 +54,10 @@ class PSGLD(Sampler):
         alpha: float = 0.99,
         eps: float = 1e-5,
         adapt: Literal["always", "cold"] = "always",
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        prior: Prior | None = None,
-        seed: int | None = None,
-        chain_id: int = 0,
+        **common: Unpack[CommonOptions],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            num_data=num_data,
-            temperature=temperature,
-            weight_decay=weight_decay,
-            prior=prior,
-            options={"alpha": alpha, "eps": eps, "adapt": adapt},
-            seed=seed,
-            chain_id=chain_id,
-        )
+        options = {"alpha": alpha, "eps": eps, "adapt": adapt}
+        super().__init__(params, lr, num_data=num_data, options=options, **common)
 
     def check_options(self, options: Group) -> None:
         super().check_options(options)
@@ -92,36 +72,24 @@ class PSGLD(Sampler):
         square_average = self.state[param].get("square_average", torch.zeros_like(param))
         return 1 / (square_average.sqrt() + group["eps"])
 
-    def update(
-        self,
-        group: Group,
-        params: list[Tensor],
-        gradients: list[Tensor],
-        noise: list[Tensor] | None,
-        states: States,
-    ) -> None:
+    def update(self, group, params, gradients, noise, states) -> None:
         frozen = noise is not None and group["adapt"] == "cold"
         # A frozen average still needs a first value.
         adapting = states.missing("square_average") if frozen else range(len(params))
         averages = states("square_average")
         if adapting:
-            chosen = [averages[index] for index in adapting]
-            adapt_averages(chosen, [gradients[i] for i in adapting], alpha=group["alpha"])
+            chosen, own = [averages[i] for i in adapting], [gradients[i] for i in adapting]
+            torch._foreach_mul_(chosen, group["alpha"])
+            torch._foreach_addcmul_(chosen, own, own, value=1 - group["alpha"])
         lr, eps, noise_std = group["lr"], group["eps"], math.sqrt(langevin_variance(group))
         psgld(params, gradients, averages, noise, lr=lr, eps=eps, noise_std=noise_std)
 
 
-def adapt_averages(square_averages: list[Tensor], gradients: list[Tensor], *, alpha: float) -> None:
-    """Update V in place."""
-    torch._foreach_mul_(square_averages, alpha)
-    torch._foreach_addcmul_(square_averages, gradients, gradients, value=1 - alpha)
-
-
 def psgld(
-    params: list[Tensor],
-    gradients: list[Tensor],
-    square_averages: list[Tensor],
-    noise: list[Tensor] | None,
+    params: Tensors,
+    gradients: Tensors,
+    square_averages: Tensors,
+    noise: Tensors | None,
     *,
     lr: float,
     eps: float,

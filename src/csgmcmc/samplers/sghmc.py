@@ -16,41 +16,34 @@ is too large.
 """
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
-from csgmcmc.samplers.base import Group, Sampler, States
-from csgmcmc.samplers.fused import FusedTerms
-from csgmcmc.samplers.inputs import checked_formula
-from csgmcmc.samplers.prior import Prior
+from csgmcmc.noise.fused import FusedTerms
+from csgmcmc.samplers.base import CommonOptions, Group, States, Tensors
+from csgmcmc.samplers.fused import FusedSampler
+from csgmcmc.samplers.options import check_formula
 
 
-class SGHMC(Sampler):
+class SGHMC(FusedSampler):
     """v <- momentum * v - lr * grad + sqrt(2 * (1 - momentum - gamma) * lr * T / N) * eps.
 
     Args:
-        params: parameters, or dictionaries of parameters and their own options.
-        lr: step size, as for `torch.optim.SGD`: N times the step size of the literature.
-        num_data: N, the size of the data set that the mean loss estimates; 1 for a plain density.
         momentum: 1 - eta, at least 0 and below 1. The paper's eta = 0.9 is momentum 0.1.
         gradient_variance: V, the variance of the minibatch noise in each coordinate of the mean
             gradient, so that gamma = lr * N * V / (2 * T); at most what makes gamma 1 - momentum at
-            the initial lr and temperature. `csgmcmc.diagnostics.gradient_variance` estimates it.
-        temperature: T; 1 samples the posterior, 0 optimises.
-        weight_decay: Gaussian prior of precision N * weight_decay.
-        prior: any other prior: a `torch.distributions` object, or a function from a parameter to
-            the gradient of -log prior.
-        fused: draw the noise and update in one pass over the weights. None chooses it where it
-            serves: contiguous float32 parameters on the CPU, with noise or small.
-        seed: seed of the noise. By default a new one, available as `sampler.noise.seed`.
-        chain_id: number of the chain; chains with the same seed draw independent noise.
+            the initial lr and temperature.
+        fused: as for `SGLD`.
+
+    Other arguments: see `Sampler`.
     """
 
     exact_stationary_variance: ClassVar[bool] = True
+    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,
@@ -60,38 +53,18 @@ class SGHMC(Sampler):
         num_data: float,
         momentum: float = 0.9,
         gradient_variance: float = 0.0,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        prior: Prior | None = None,
         fused: bool | None = None,
-        seed: int | None = None,
-        chain_id: int = 0,
+        **common: Unpack[CommonOptions],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            num_data=num_data,
-            temperature=temperature,
-            weight_decay=weight_decay,
-            prior=prior,
-            options={
-                "momentum": momentum,
-                "gradient_variance": gradient_variance,
-                "fused": fused,
-            },
-            seed=seed,
-            chain_id=chain_id,
-        )
+        options = {"momentum": momentum, "gradient_variance": gradient_variance, "fused": fused}
+        super().__init__(params, lr, num_data=num_data, options=options, **common)
 
     def check_options(self, options: Group) -> None:
         super().check_options(options)
         momentum = check_number("momentum", options["momentum"], at_least=0, below=1)
         variance = check_number("gradient_variance", options["gradient_variance"], at_least=0)
-        names = ("lr", "temperature", "num_data")
-        lr, temperature, num_data = (float(options[name]) for name in names)
-        if temperature == 0:  # no noise to correct
-            return
-        gamma = lr * num_data * variance / (2 * temperature)
+        lr, temperature, num_data = (options[name] for name in ("lr", "temperature", "num_data"))
+        gamma = lr * num_data * variance / (2 * temperature) if temperature else 0  # no noise
         if momentum + gamma > 1 + 1e-12:  # 0.9 + 0.1 may be a rounding error above 1
             most = 2 * (1 - momentum) * temperature / (lr * num_data)
             raise ValueError(
@@ -107,6 +80,9 @@ class SGHMC(Sampler):
     def injected_variance(self, group: Group, param: Tensor) -> float:
         names = ("lr", "num_data", "temperature", "momentum", "gradient_variance")
         return _injected_variance(**{name: group[name] for name in names})
+
+    def uncorrected_variance(self, group: Group, param: Tensor) -> float:
+        return self.injected_variance({**group, "gradient_variance": 0.0}, param)
 
     @classmethod
     def stationary_variance(
@@ -125,31 +101,22 @@ class SGHMC(Sampler):
         `gradient_variance` is the option of that name. `minibatch_variance` is the variance of the
         noise that the minibatch gradients of the mean loss really have.
         """
-        curvature, lr, num_data, temperature, gradient_variance, minibatch_variance = (
-            checked_formula(
-                curvature=curvature,
-                lr=lr,
-                num_data=num_data,
-                temperature=temperature,
-                gradient_variance=gradient_variance,
-                minibatch_variance=minibatch_variance,
-            )
+        check_number("momentum", momentum, at_least=0, below=1)
+        check_formula(
+            curvature=curvature,
+            lr=lr,
+            num_data=num_data,
+            temperature=temperature,
+            gradient_variance=gradient_variance,
+            minibatch_variance=minibatch_variance,
         )
-        momentum = check_number("momentum", momentum, at_least=0, below=1)
         injected = _injected_variance(lr, num_data, temperature, momentum, gradient_variance)
         added = injected + lr**2 * minibatch_variance
         pull = lr * curvature
         kept = (1 - momentum) * pull * (2 * (1 + momentum) - pull)
         return (1 + momentum) * added / kept if kept > 0 else math.inf
 
-    def update(
-        self,
-        group: Group,
-        params: list[Tensor],
-        gradients: list[Tensor],
-        noise: list[Tensor] | None,
-        states: States,
-    ) -> None:
+    def update(self, group, params, gradients, noise, states) -> None:
         lr, momentum, velocities = group["lr"], group["momentum"], states("velocity")
         std = math.sqrt(self.injected_variance(group, params[0]))
         sghmc(params, gradients, velocities, noise, lr=lr, momentum=momentum, noise_std=std)
@@ -164,10 +131,10 @@ def _injected_variance(
 
 
 def sghmc(
-    params: list[Tensor],
-    gradients: list[Tensor],
-    velocities: list[Tensor],
-    noise: list[Tensor] | None,
+    params: Tensors,
+    gradients: Tensors,
+    velocities: Tensors,
+    noise: Tensors | None,
     *,
     lr: float,
     momentum: float,

@@ -18,38 +18,31 @@ In equilibrium the variance of xi is about `coupling`.
 """
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
-from csgmcmc.samplers.base import Group, Sampler, States
-from csgmcmc.samplers.prior import Prior
+from csgmcmc.samplers.base import CommonOptions, Group, Sampler, Tensors
 from csgmcmc.samplers.sghmc import sghmc
 
-LARGEST_SINGLE = torch.finfo(torch.float32).max
+MAX_FLOAT32 = torch.finfo(torch.float32).max
 
 
 class SGNHT(Sampler):
     """v <- (1 - xi) * v - lr * grad + sqrt(2 * a * lr * T / N) * eps; the friction xi adapts.
 
     Args:
-        params: parameters, or dictionaries of parameters and their own options.
-        lr: step size, as for `torch.optim.SGD`: N times the step size of the literature.
-        num_data: N, the size of the data set that the mean loss estimates; 1 for a plain density.
         momentum: 1 - a, at least 0 and below 1; also the momentum 1 - xi at the start.
         coupling: how fast the thermostat adapts, at least 0; at 0 this is SGHMC.
-        temperature: T; 1 samples the posterior, 0 optimises.
-        weight_decay: Gaussian prior of precision N * weight_decay.
-        prior: any other prior: a `torch.distributions` object, or a function from a parameter to
-            the gradient of -log prior.
-        seed: seed of the noise. By default a new one, available as `sampler.noise.seed`.
-        chain_id: number of the chain; chains with the same seed draw independent noise.
+
+    Other arguments: see `Sampler`.
     """
 
     thermostat: ClassVar[bool] = True
+    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,
@@ -59,23 +52,10 @@ class SGNHT(Sampler):
         num_data: float,
         momentum: float = 0.9,
         coupling: float = 1e-3,
-        temperature: float = 1.0,
-        weight_decay: float = 0.0,
-        prior: Prior | None = None,
-        seed: int | None = None,
-        chain_id: int = 0,
+        **common: Unpack[CommonOptions],
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            num_data=num_data,
-            temperature=temperature,
-            weight_decay=weight_decay,
-            prior=prior,
-            options={"momentum": momentum, "coupling": coupling},
-            seed=seed,
-            chain_id=chain_id,
-        )
+        options = {"momentum": momentum, "coupling": coupling}
+        super().__init__(params, lr, num_data=num_data, options=options, **common)
 
     def check_options(self, options: Group) -> None:
         super().check_options(options)
@@ -85,14 +65,7 @@ class SGNHT(Sampler):
     def injected_variance(self, group: Group, param: Tensor) -> float:
         return 2 * (1 - group["momentum"]) * _kinetic_target(group)
 
-    def update(
-        self,
-        group: Group,
-        params: list[Tensor],
-        gradients: list[Tensor],
-        noise: list[Tensor] | None,
-        states: States,
-    ) -> None:
+    def update(self, group, params, gradients, noise, states) -> None:
         velocities = states("velocity")
         lr, momentum = group["lr"], group["momentum"]
         if noise is None or _kinetic_target(group) == 0:
@@ -117,11 +90,11 @@ def _kinetic_target(group: Group) -> float:
 
 
 def sgnht(
-    params: list[Tensor],
-    gradients: list[Tensor],
-    velocities: list[Tensor],
-    frictions: list[Tensor],
-    noise: list[Tensor],
+    params: Tensors,
+    gradients: Tensors,
+    velocities: Tensors,
+    frictions: Tensors,
+    noise: Tensors,
     *,
     lr: float,
     noise_std: float,
@@ -137,7 +110,7 @@ def sgnht(
     torch._foreach_add_(kinetic, 1)
     torch._foreach_mul_(kinetic, velocities)
     torch._foreach_mul_(kinetic, velocities)
-    gain = min(coupling / kinetic_target, LARGEST_SINGLE)
+    gain = min(coupling / kinetic_target, MAX_FLOAT32)
     torch._foreach_add_(frictions, kinetic, alpha=gain)
     torch._foreach_sub_(frictions, coupling)
     torch._foreach_clamp_max_(frictions, 1)

@@ -3,11 +3,12 @@
 import sys
 
 from csgmcmc.discovery import subclasses_in
-from csgmcmc.schedules.base import Schedule, Stage, Tick, options_at
+from csgmcmc.schedules.base import Schedule, Tick
 from csgmcmc.schedules.constant import Constant
 from csgmcmc.schedules.cyclical import Cyclical
 from csgmcmc.schedules.decreasing import Decreasing
 from csgmcmc.schedules.joined import Joined
+from csgmcmc.schedules.keep import Keep
 from csgmcmc.schedules.ramp import Ramp
 
 __all__ = [
@@ -15,15 +16,14 @@ __all__ = [
     "Cyclical",
     "Decreasing",
     "Joined",
+    "Keep",
     "Ramp",
     "Schedule",
-    "Stage",
     "Tick",
     "discover",
-    "options_at",
 ]
 
 
 def discover() -> dict[str, type[Schedule]]:
-    """Every schedule of this package by name, newly added files included."""
+    """Every schedule of this package by name, new files included."""
     return subclasses_in(sys.modules[__name__], Schedule)

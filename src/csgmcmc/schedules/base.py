@@ -15,11 +15,8 @@ import torch
 
 from csgmcmc.arguments import check_count, counted, plain_value, shown
 
-MOST_STEPS = 2**53
-"""Steps of a schedule are below this, so that double precision counts them exactly."""
-
-MOST_PARTS = 3  # of several schedules that are described
-NEUTRAL = (None, 0, 1)  # defaults that are not worth a word
+MAX_STEPS = 2**53
+"""Schedules have fewer steps than this, so that double precision counts them exactly."""
 
 Stage = Literal["burn-in", "explore", "sample"]
 
@@ -67,9 +64,10 @@ class Schedule(ABC):
     steps: int
 
     def make_plain(self) -> None:
-        """Make plain Python values of numbers of other kinds: for `__post_init__`."""
+        """For `__post_init__`: numpy numbers and the like become plain ones; checks `steps`."""
         for field in fields(self):  # pyright: ignore[reportArgumentType]  (of a subclass)
             object.__setattr__(self, field.name, plain_value(getattr(self, field.name)))
+        check_count("steps", self.steps, at_least=1, below=MAX_STEPS)
 
     def __call__(self, step: int) -> Tick:
         """The `Tick` of `step`, which counts from 0 to `steps - 1`."""
@@ -98,19 +96,13 @@ class Schedule(ABC):
     def __str__(self) -> str:
         counts = [(self.steps, "step"), (self.total_cycles, "cycle"), (self.total_draws, "draw")]
         words = ", ".join(counted(number, noun) for number, noun in counts)
-        parts: list[str] = []
         options: list[str] = []
         for field in fields(self) if is_dataclass(self) else ():
             value = getattr(self, field.name)
-            if isinstance(value, tuple) and all(isinstance(part, Schedule) for part in value):
-                parts += [f"\n  {part}" for part in value]
-            elif field.name in ("steps", "cycles") or value == field.default in NEUTRAL:
-                continue
-            else:
+            neutral = value == field.default in (None, 0, 1)
+            if field.name not in ("steps", "cycles", "schedules") and not neutral:
                 options.append(f"{field.name}={value}")
-        parts[MOST_PARTS:] = ["\n  ..."] if parts[MOST_PARTS:] else []
-        more = f"; {', '.join(options)}" if options else ""
-        return f"{type(self).__name__}: {words}{more}{''.join(parts)}"
+        return f"{type(self).__name__}: {words}{'; ' if options else ''}{', '.join(options)}"
 
     def apply(self, optimizer: torch.optim.Optimizer, step: int) -> Tick:
         """Set each group's `lr`, `temperature` and `weight_decay` for `step` from its initial ones.
@@ -124,24 +116,19 @@ class Schedule(ABC):
         if not isinstance(groups, list):
             raise ValueError(f"optimizer must be a torch optimizer, got {shown(optimizer)}")
         tick = self(step)
-        # All initial values are recorded before any is changed: groups may share one lr tensor.
-        has_lr = False
-        for group in groups:
-            has_lr = has_lr or "lr" in group
-            for option, initial, _ in SCALED:
-                if option in group and initial not in group:
-                    group[initial] = float(group[option])
-        if not has_lr:
+        if not any("lr" in group for group in groups):
             raise ValueError(f"{type(optimizer).__name__} has no lr for a schedule to set")
-        for group in groups:
-            for option, initial, scale in SCALED:
-                if option not in group:
-                    continue
-                value = float(group[initial]) * getattr(tick, scale)
-                if isinstance(group[option], torch.Tensor):  # captured in a compiled step
-                    group[option].fill_(value)
-                else:
-                    group[option] = value
+        # All initial values are recorded before any is changed: groups may share one lr tensor.
+        scaled = [(group, *names) for group in groups for names in SCALED if names[0] in group]
+        for group, option, initial, _ in scaled:
+            if initial not in group:
+                group[initial] = float(group[option])
+        for group, option, initial, scale in scaled:
+            value = float(group[initial]) * getattr(tick, scale)
+            if isinstance(group[option], torch.Tensor):  # captured in a compiled step
+                group[option].fill_(value)
+            else:
+                group[option] = value
         return tick
 
     def table(self) -> dict[str, np.ndarray]:

@@ -6,12 +6,11 @@ With gamma in (0.5, 1] the step sizes sum to infinity and their squares do not, 
 consistent (Welling and Teh, "Bayesian Learning via Stochastic Gradient Langevin Dynamics", 2011).
 """
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import InitVar, dataclass
 
 from csgmcmc.arguments import check_count, check_number
-from csgmcmc.schedules.base import MOST_STEPS, Schedule, Tick
-from csgmcmc.schedules.keep import Keep
+from csgmcmc.schedules.base import Schedule, Tick
+from csgmcmc.schedules.keep import Keep, check_window, resolve_keep
 
 
 @dataclass(frozen=True)
@@ -23,9 +22,9 @@ class Decreasing(Schedule):
         gamma: exponent of the decay, above 0.5 and at most 1.
         b: offset of the decay; 0 starts it at the full step size.
         burn_in: steps before the decay, with no draws.
-        draws: number of draws, evenly spaced over the steps after the burn-in, the last at the end.
-            Give this or `every`.
-        every: keep every n-th step after the burn-in.
+        draws: number of draws, evenly spaced over the steps after the burn-in, the last at the end:
+            short for `keep=Keep(per_cycle=draws)`.
+        keep: which steps after the burn-in are kept. Give this or `draws`.
         burn_in_temperature: temperature scale during burn-in; 0 is optimisation.
         lr_scale: factor of the sampler's lr throughout, for use in a `Joined`.
     """
@@ -34,14 +33,14 @@ class Decreasing(Schedule):
     gamma: float
     b: float = 0.0
     burn_in: int = 0
-    draws: int | None = None
-    every: int | None = None
+    draws: InitVar[int | None] = None
+    keep: Keep = None  # pyright: ignore[reportAssignmentType]  (never after __post_init__)
     burn_in_temperature: float = 1.0
     lr_scale: float = 1.0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, draws: int | None) -> None:
+        object.__setattr__(self, "keep", resolve_keep(self.keep, draws, "draws"))
         self.make_plain()
-        check_count("steps", self.steps, at_least=1, below=MOST_STEPS)
         check_number("gamma", self.gamma, above=0.5, at_most=1)
         check_number("b", self.b, at_least=0)
         check_count("burn_in", self.burn_in, at_least=0)
@@ -51,20 +50,12 @@ class Decreasing(Schedule):
             raise ValueError(
                 f"burn_in={self.burn_in} leaves no step of steps={self.steps} to sample: lower it"
             )
-        self._keep.require()
-        self._keep.check_window(self._window, "the schedule", "give more steps or less burn_in")
+        window = self.steps - self.burn_in
+        check_window(self.keep, window, "the schedule", "give more steps or less burn_in")
 
     @property
     def total_draws(self) -> int:
-        return self._keep.count(self._window)
-
-    @cached_property
-    def _keep(self) -> Keep:
-        return Keep(self.draws, self.every)
-
-    @property
-    def _window(self) -> int:
-        return self.steps - self.burn_in
+        return self.keep.count(self.steps - self.burn_in)
 
     def tick(self, step: int) -> Tick:
         k = step - self.burn_in + 1
@@ -75,5 +66,5 @@ class Decreasing(Schedule):
             stage="sample" if sampling else "burn-in",
             lr_scale=self.lr_scale * ((self.b + k) ** -self.gamma if sampling else 1.0),
             temperature_scale=1.0 if sampling else float(self.burn_in_temperature),
-            collect=sampling and self._keep.contains(k, self._window),
+            collect=sampling and self.keep.contains(k, self.steps - self.burn_in),
         )

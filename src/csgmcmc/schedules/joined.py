@@ -1,13 +1,13 @@
 """Schedules one after another, as one schedule."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 
 from csgmcmc.arguments import check_items, check_kind
 from csgmcmc.schedules.base import Schedule, Tick
+
+MAX_SHOWN_PARTS = 3  # in a description
 
 
 @dataclass(frozen=True)
@@ -26,37 +26,36 @@ class Joined(Schedule):
     schedules: Sequence[Schedule]
 
     def __post_init__(self) -> None:
-        parts = check_items("schedules", self.schedules, "a list of schedules")
+        parts = tuple(check_items("schedules", self.schedules, "a list of schedules"))
         if not parts:
             raise ValueError("schedules must hold at least one schedule, got none")
         for part in parts:
             check_kind("each of schedules", part, Schedule, "a schedule")
-        object.__setattr__(self, "schedules", tuple(parts))
+        object.__setattr__(self, "schedules", parts)
 
     @cached_property
     def steps(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """All steps: the sum of the parts'."""
-        return self._ends[-1]
+        return sum(part.steps for part in self.schedules)
 
     @property
     def total_cycles(self) -> int:
-        return self._cycle_ends[-1]
+        return sum(part.total_cycles for part in self.schedules)
 
     @property
     def total_draws(self) -> int:
         return sum(part.total_draws for part in self.schedules)
 
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(part.steps for part in self.schedules))
-
-    @cached_property
-    def _cycle_ends(self) -> list[int]:
-        return list(accumulate(part.total_cycles for part in self.schedules))
+    def __str__(self) -> str:
+        more = ["..."] if len(self.schedules) > MAX_SHOWN_PARTS else []
+        lines = [super().__str__(), *map(str, self.schedules[:MAX_SHOWN_PARTS]), *more]
+        return "\n  ".join(lines)
 
     def tick(self, step: int) -> Tick:
-        index = bisect_right(self._ends, step)
-        part = self.schedules[index]
-        tick = part(step - (self._ends[index] - part.steps))
-        cycles_before = self._cycle_ends[index] - part.total_cycles
-        return replace(tick, step=step, cycle=cycles_before + tick.cycle)
+        index = first_step = first_cycle = 0
+        while step - first_step >= self.schedules[index].steps:
+            first_step += self.schedules[index].steps
+            first_cycle += self.schedules[index].total_cycles
+            index += 1
+        tick = self.schedules[index].tick(step - first_step)
+        return replace(tick, step=step, cycle=first_cycle + tick.cycle)

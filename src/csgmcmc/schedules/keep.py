@@ -1,61 +1,61 @@
 """Which sampling steps are kept as draws."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from csgmcmc.arguments import check_count, shown
+from csgmcmc.arguments import check_count
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Keep:
-    """Either `draws` steps, evenly spaced with the last at the end, or `every` n-th, or none.
+    """Which steps of a sampling stage are kept as draws. Give one of the two arguments.
 
-    `noun` is the name of the caller's argument for `draws`, for error messages.
+    Args:
+        per_cycle: number of draws in each cycle, evenly spaced over its sampling stage, the last
+            at its end. A schedule without cycles is one cycle.
+        every: keep every n-th step of each sampling stage.
     """
 
-    draws: int | None
-    every: int | None
-    noun: str = "draws"
+    per_cycle: int | None = None
+    every: int | None = None
 
     def __post_init__(self) -> None:
-        if self.draws is not None and self.every is not None:
+        if (self.per_cycle is None) == (self.every is None):
             raise ValueError(
-                f"give {self.noun} or every, not both: got {self.noun}={shown(self.draws)}, "
-                f"every={shown(self.every)}"
+                f"Keep needs per_cycle or every, one of the two, got per_cycle={self.per_cycle!r}, "
+                f"every={self.every!r}"
             )
-        if self.draws is not None:
-            draws = check_count(self.noun, self.draws, at_least=1)
-            object.__setattr__(self, "draws", draws)
-        if self.every is not None:
-            object.__setattr__(self, "every", check_count("every", self.every, at_least=1))
+        name, number = self._given
+        object.__setattr__(self, name, check_count(name, number, at_least=1))
 
-    def require(self) -> "Keep":
-        """Raise a `ValueError` if nothing is kept."""
-        if self.draws is None and self.every is None:
-            raise ValueError(f"say which draws to keep: give {self.noun} or every")
-        return self
+    def __repr__(self) -> str:
+        return "Keep({}={})".format(*self._given)
 
-    def check_window(self, window: int, where: str, remedy: str) -> None:
-        """Raise a `ValueError` if `window` sampling steps are too few."""
-        needed = self.draws or self.every or 0
-        if window < needed:
-            asked = f"{self.noun}={self.draws}" if self.draws else f"every={self.every}"
-            raise ValueError(
-                f"{where} has {window} sampling steps, too few for {asked}: "
-                f"lower {asked.split('=', maxsplit=1)[0]}, or {remedy}"
-            )
+    @property
+    def _given(self) -> tuple[str, int | None]:
+        return ("per_cycle", self.per_cycle) if self.every is None else ("every", self.every)
 
-    def contains(self, position: Any, window: Any) -> Any:
-        """Whether the `position`-th (from 1) of `window` sampling steps is kept (arrays too)."""
-        if self.every is not None:
-            return position % self.every == 0
-        if self.draws is not None:
-            # The quotient increases by one at exactly `draws` positions, the last being `window`.
-            return position * self.draws // window > (position - 1) * self.draws // window
-        return False
+    def contains(self, position: int, window: int) -> bool:
+        """Whether the `position`-th (from 1) of `window` sampling steps is kept."""
+        if self.per_cycle is None:
+            return position % (self.every or 1) == 0
+        # The quotient increases by one at exactly `per_cycle` positions, the last being `window`.
+        return position * self.per_cycle // window > (position - 1) * self.per_cycle // window
 
     def count(self, window: int) -> int:
         """How many of `window` sampling steps are kept."""
-        if self.every is not None:
-            return window // self.every
-        return self.draws or 0
+        return window // (self.every or 1) if self.per_cycle is None else self.per_cycle
+
+
+def resolve_keep(keep: Keep | None, number: int | None, short_form: str) -> Keep:
+    """The `Keep` of a schedule: its argument `keep`, or the number given as its short form."""
+    if (keep is None) == (number is None):
+        raise ValueError(f"give {short_form} or keep, not both: got {number} and {keep}")
+    return keep or Keep(per_cycle=check_count(short_form, number, at_least=1))
+
+
+def check_window(keep: Keep, window: int, where: str, remedy: str) -> None:
+    """Raise a `ValueError` if `window` sampling steps are too few for `keep`."""
+    if window < (keep.per_cycle or keep.every or 0):
+        raise ValueError(
+            f"{where} has {window} sampling steps, too few for keep={keep}: lower it, or {remedy}"
+        )

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from csgmcmc.arguments import check_choice, check_count, check_number
-from csgmcmc.schedules.base import MOST_STEPS, Schedule, Tick
+from csgmcmc.arguments import check_choice, check_number
+from csgmcmc.schedules.base import Schedule, Tick
 
 Shape = Literal["linear", "cosine", "exponential"]
 
@@ -38,13 +38,10 @@ class Ramp(Schedule):
 
     def __post_init__(self) -> None:
         self.make_plain()
-        check_count("steps", self.steps, at_least=1, below=MOST_STEPS)
         check_choice("shape", self.shape, tuple(SHAPES))
-        for name, value in (("start", self.start), ("end", self.end)):
-            if self.shape == "exponential":
-                check_number(name, value, above=0)
-            else:
-                check_number(name, value, at_least=0)
+        bound = {"above" if self.shape == "exponential" else "at_least": 0}
+        check_number("start", self.start, **bound)
+        check_number("end", self.end, **bound)
         check_number("temperature_scale", self.temperature_scale, at_least=0)
 
     @property

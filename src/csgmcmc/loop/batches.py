@@ -1,0 +1,168 @@
+"""An endless stream of minibatches whose exact position can be saved.
+
+A checkpoint holds the random state at the start of the epoch and the number of batches taken since
+then. To resume, that state is restored, the epoch is started again, and those batches are skipped:
+this gives the same order and, in worker processes too, the same random transforms, for any loader.
+A `StatefulDataLoader` without workers skips by itself, which is faster.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from csgmcmc.loaders import check_data, describe_loader
+from csgmcmc.loop.fingerprint import check_same
+from csgmcmc.randomness import (
+    Generator,
+    check_generators,
+    generators_of,
+    random_state,
+    restore_random_state,
+)
+
+
+class ResumableBatches:
+    """Batches of `loader`, epoch after epoch.
+
+    Args:
+        loader: any iterable of batches that can be iterated repeatedly. If it has an attribute
+            `draws_globally` that is False, its batches depend on its own generators alone.
+        generators: generators that transforms of the data draw from, besides the global ones.
+        end_epochs: end an epoch with its last batch, not with the first of the next one. The
+            loader must have a length.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        generators: Sequence[Generator] = (),
+        *,
+        end_epochs: bool = False,
+    ) -> None:
+        check_data(loader)
+        if getattr(loader, "persistent_workers", False):
+            raise ValueError(
+                "data has persistent_workers=True: their random state cannot be saved, and a "
+                "resumed run would see other augmentations; use persistent_workers=False"
+            )
+        length = describe_loader(loader)["batches"]
+        if length == 0:
+            raise ValueError("data is empty: it gives no batch")
+        check_generators(generators)
+        self.loader: Any = loader
+        self.generators = [*generators, *generators_of(loader)]
+        self._epoch_length = length if end_epochs else None
+        self._iterator: Iterator[Any] | None = None
+        self._epoch = -1
+        self._taken = 0
+        self._began: dict[str, Any] = {}
+
+    def next(self) -> Any:
+        """The next batch."""
+        if self._iterator is None:
+            self._begin(self._epoch + 1)
+        try:
+            batch = next(self._iterator)  # pyright: ignore[reportArgumentType]
+        except StopIteration:
+            if self._taken == 0:
+                raise ValueError(
+                    "data is empty: it gives no batch, or is an iterator, which can be used only "
+                    "once (give a DataLoader or a list)"
+                ) from None
+            self._iterator = None
+            return self.next()
+        self._taken += 1
+        if self._taken == self._epoch_length:
+            self._iterator = None
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position; load it with the random state of the same moment set afterwards."""
+        skips = hasattr(self.loader, "state_dict") and getattr(self.loader, "num_workers", 1) == 0
+        return {
+            "epoch": self._epoch,
+            "taken": self._taken if self._iterator is not None else None,
+            "began": self._began,
+            "loader": self.loader.state_dict() if skips and self._iterator is not None else None,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to the position of `state`."""
+        self._iterator, self._epoch = None, state["epoch"]
+        if state["taken"] is None:
+            return
+        restore_random_state(state["began"], self.generators)
+        if state["loader"] is not None:
+            self.loader.load_state_dict(state["loader"])
+        self._begin(state["epoch"])
+        if state["loader"] is not None:
+            self._began, self._taken = state["began"], state["taken"]
+        for _ in range(state["taken"] - self._taken):
+            self.next()
+
+    def _begin(self, epoch: int) -> None:
+        sampler: Any = getattr(self.loader, "sampler", None)
+        if hasattr(sampler, "set_epoch"):  # distributed samplers shuffle by it
+            sampler.set_epoch(epoch)
+        # For a small network, saving the global generators takes a good part of an epoch.
+        draws_globally = getattr(self.loader, "draws_globally", True)
+        self._began = random_state(self.generators, with_global=draws_globally)
+        self._iterator = iter(self.loader)
+        self._epoch, self._taken = epoch, 0
+
+
+class Sources:
+    """The position in a loader, if one is attached, and the state of all generators."""
+
+    def __init__(self, generators: Sequence[Generator]) -> None:
+        check_generators(generators)
+        self._own = list(generators)
+        self._batches: ResumableBatches | None = None
+        self._waiting: dict[str, Any] | None = None  # a state that was loaded before its loader
+
+    @property
+    def generators(self) -> list[Generator]:
+        """The generators that are saved, those of the loader included."""
+        return self._own if self._batches is None else self._batches.generators
+
+    def attach(self, loader: Iterable[Any]) -> ResumableBatches:
+        """The endless batches of `loader`; a loader that is attached already continues."""
+        if self._batches is None or self._batches.loader is not loader:
+            self._batches = ResumableBatches(loader, self._own)
+        if self._waiting is not None:
+            self.check(self._waiting)
+            self._restore(self._waiting)
+            self._waiting = None  # last: an attempt that fails can be repeated
+        return self._batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values."""
+        if self._waiting is not None:
+            return self._waiting
+        state = {"data": None, "batches": None, "random": random_state(self.generators)}
+        if self._batches is not None:
+            state["data"] = describe_loader(self._batches.loader)
+            state["batches"] = self._batches.state_dict()
+        return state
+
+    def check(self, state: dict[str, Any]) -> None:
+        """Raise `SettingsMismatchError` if `state` is of another loader or other generators."""
+        generators = self._own
+        if state["batches"] is not None:
+            if self._batches is None:
+                return  # `attach` checks it
+            check_same(state["data"], describe_loader(self._batches.loader), "data")
+            generators = self.generators
+        check_same(len(state["random"]["generators"]), len(generators), "generators")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, at once or when its loader is attached."""
+        self._waiting = state if state["batches"] is not None and self._batches is None else None
+        if self._waiting is None:
+            self._restore(state)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        if state["batches"] is None:  # saved before there was a loader
+            self._batches = None
+        elif self._batches is not None:
+            self._batches.load_state_dict(state["batches"])
+        restore_random_state(state["random"], self.generators)

@@ -1,0 +1,380 @@
+"""A chain: batches and gradients for a stepper, with checkpoints and a display."""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from csgmcmc.arguments import check_count, check_flag, check_function, check_items, check_number
+from csgmcmc.batches import Loss, batch_loss, is_pair
+from csgmcmc.devices import check_autocast, check_device
+from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
+from csgmcmc.draws import Draws, DrawStore
+from csgmcmc.errors import SamplingWarning
+from csgmcmc.files import check_path
+from csgmcmc.loaders import check_data, describe_loader, to_device
+from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
+from csgmcmc.loop.display import Display, describe_position
+from csgmcmc.loop.log import ScalarLog
+from csgmcmc.loop.num_data import terms_in_mean, warn_of_num_data
+from csgmcmc.loop.stepper import Stepper
+from csgmcmc.loop.watch import Watch
+from csgmcmc.randomness import Generator
+from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.stacked import Stack, gradient_norms
+
+SILENCE = "; watch=False silences this"
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """The step that was just taken.
+
+    Attributes:
+        chain: the chain itself.
+        tick: the schedule's `Tick` of the step; `tick.collect` tells whether a draw was kept.
+        loss: mean loss of the step, over stacked chains too.
+        lr: step size of the first parameter group.
+        temperature: temperature of the first parameter group.
+    """
+
+    chain: "Chain"
+    tick: Tick
+    loss: float
+    lr: float
+    temperature: float
+
+    @property
+    def ends_cycle(self) -> bool:
+        """Whether this was the last step of its cycle."""
+        schedule, following = self.chain.schedule, self.tick.step + 1
+        return following == schedule.steps or schedule(following).cycle != self.tick.cycle
+
+
+Callback = Callable[[StepInfo], object]
+
+
+class Chain:
+    """Runs a sampler along a schedule, and keeps the draws.
+
+    Args:
+        model: the network, a `Stack` of them, or a density: a module that returns U of itself.
+        loss: mean negative log-likelihood. A batch that is a pair (inputs, targets) is evaluated
+            as `loss(model(inputs), targets)`, any other as `loss(model, batch)`. None for a
+            density.
+        data: a `DataLoader`, or anything that gives batches each time it is iterated. None for a
+            density.
+        sampler: a sampler over the model's parameters, or any torch optimizer.
+        schedule: how much of lr and temperature each step uses, and which draws are kept.
+        draws: where to keep them; in memory by default.
+        chain_id: number of the chain (of the first, for a stack); by default the sampler's.
+        device: where batches are moved to; the model is left where it is.
+        accumulate: batches for each step, whose gradients are averaged; `steps` counts steps.
+        clip: bound of the gradient's norm, for each chain of a stack by itself. Clipped gradients
+            are not those of the posterior: where clipping acts, the stationary distribution is
+            another one. Meant for exploration; check that it no longer acts while sampling.
+        autocast: dtype of automatic mixed precision, e.g. `torch.bfloat16`.
+        compile: evaluate the loss with `torch.compile`.
+        callbacks: functions called with a `StepInfo` after each step, and after its draw.
+        checkpoint_every: steps between checkpoints; by default a hundredth of the run. Where
+            draws are rare, fewer than one in a hundred steps, each is followed by one too.
+        checkpoint_dir: folder for checkpoints and the log; by default inside the draw store. With
+            draws in memory and without this there are none.
+        layout: this process among those that run the chains; see `csgmcmc.init_distributed`. With
+            replicas, gradients are averaged over them (DDP), unless the model is sharded (FSDP2).
+        generators: generators that the data's transforms draw from, besides the global ones, so
+            that they are saved with the chain.
+        watch: warn where N does not fit the data, where lr is unstable, or where the injected
+            noise is lost in that of the minibatches.
+        progress: show a bar, or lines where there is no terminal.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss | None,
+        data: Iterable[Any] | None,
+        sampler: torch.optim.Optimizer,
+        schedule: Schedule,
+        draws: Draws | None = None,
+        *,
+        chain_id: int | None = None,
+        device: torch.device | str | None = None,
+        accumulate: int = 1,
+        clip: float | None = None,
+        autocast: torch.dtype | None = None,
+        compile: bool = False,  # noqa: A002  (torch's own name for it)
+        callbacks: Callback | Sequence[Callback] = (),
+        checkpoint_every: int | None = None,
+        checkpoint_dir: str | Path | None = None,
+        layout: ProcessLayout | None = None,
+        generators: Sequence[Generator] = (),
+        watch: bool = True,
+        progress: bool = True,
+    ) -> None:
+        if (loss is None) != (data is None):
+            raise ValueError("loss and data go together: give both, or neither for a density")
+        if loss is not None:
+            check_function("loss", loss)
+            check_data(data)
+        clip = None if clip is None else check_number("clip", clip, above=0)
+        accumulate = check_count("accumulate", accumulate, at_least=1)
+        self.model, self.loss, self.data, self.accumulate = model, loss, data, accumulate
+        self.sampler, self.schedule = sampler, schedule
+        layout = as_layout(layout)
+        self.stepper = Stepper(
+            model,
+            sampler,
+            schedule,
+            draws,
+            chain_id=chain_id,
+            layout=layout,
+            generators=generators,
+            settings={
+                "data": None if data is None else describe_loader(data),
+                "accumulate": accumulate,
+                "clip": clip,
+                "autocast": str(autocast),
+            },
+            exact_resume=True,
+            close_at_end=False,
+        )
+        self.draws = self.stepper.draws
+        dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
+        self.stepper.batches_per_step = accumulate * layout.replicas / dealt
+        self.clip, self.progress = clip, check_flag("progress", progress) and layout.writes
+        self._device, self._autocast = check_device(device), check_autocast(autocast)
+        self._batches = None if data is None else self.stepper.attach(data)
+        compiles = check_flag("compile", compile)
+        self._evaluate = torch.compile(self._losses) if compiles else self._losses
+        calls = [callbacks] if callable(callbacks) else callbacks
+        calls = check_items("callbacks", calls, "a function or a list of functions")
+        self._callbacks = [check_function("each of callbacks", call) for call in calls]
+        every = max(1, schedule.steps // 100) if checkpoint_every is None else checkpoint_every
+        self._checkpoint_every = check_count("checkpoint_every", every, at_least=1)
+        # Then a resumed run repeats no draw, even where arithmetic does not repeat bit for bit.
+        self._draws_are_rare = 100 * schedule.total_draws <= schedule.steps
+        self._folder = self.draws.path if isinstance(self.draws, DrawStore) else None
+        if checkpoint_dir is not None:
+            self._folder = check_path("checkpoint_dir", checkpoint_dir)
+        self._checkpoints = None
+        if self._folder is not None:
+            self._checkpoints = Checkpoints(self._folder / "checkpoints", f"{self.chain_id:04d}")
+        self._loss_shape = (model.chains,) if isinstance(model, Stack) else ()
+        self._modes: list[tuple[nn.Module, bool]] = []
+        self._forward = share_gradients(model, layout)
+        # A density has no minibatches, and may begin at its mode.
+        self._watches = check_flag("watch", watch) and data is not None
+        self._watch: Watch | None = None
+        self._num_data_checked = not (self._watches and layout.writes)
+
+    @property
+    def chain_id(self) -> int:
+        """Number of the chain; for a stack, of its first chain."""
+        return self.stepper.chain_id
+
+    @property
+    def generators(self) -> list[Generator]:
+        """Generators whose state is saved with the chain."""
+        return self.stepper.generators
+
+    def run(self, resume: bool = False) -> Draws:
+        """Take all steps of the schedule, and return the draws.
+
+        With `resume` it continues from the last checkpoint, or begins where there is none; without
+        it, a chain that has begun already is an error.
+        """
+        resume, writes = check_flag("resume", resume), self.stepper.layout.writes
+        if self._watches and writes:
+            self._watch = Watch(self.stepper, clip=self.clip)
+            if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
+                warnings.warn(
+                    "the schedule keeps no draws, so that the store stays empty: give it draws=, "
+                    f"draws_per_cycle= or keep={SILENCE}",
+                    SamplingWarning,
+                    stacklevel=2,
+                )
+        try:
+            if self._folder is not None:
+                self.stepper.layout.check_same_folder(self._folder)
+            self.stepper.lock(described=False)  # a checkpoint may bring another seed
+            if self._checkpoints is not None and writes:
+                self._checkpoints.lock()
+            self._start(resume)
+            self.stepper.begin()
+            is_saved = self._checkpoints is not None and self._checkpoints.newest_step == 0
+            if self.stepper.taken == 0 and not is_saved:  # writing it again could only harm it
+                self._save()
+            try:
+                self._run()
+            except BaseException as error:
+                if self.stepper.taken or isinstance(error, KeyboardInterrupt):
+                    where = describe_position(self.stepper)
+                    how = ", which are in memory; to resume a run, keep its draws in a DrawStore"
+                    if self._checkpoints is not None:
+                        step = max(self._checkpoints.newest_step, 0)
+                        how = f"; run(resume=True) continues from step {step}"
+                    error.add_note(f"chain {self.chain_id} was stopped at {where}{how}")
+                raise
+        finally:
+            self.stepper.close()
+            if self._checkpoints is not None:
+                self._checkpoints.close()
+        return self.draws
+
+    def _run(self) -> None:
+        first, steps = self.stepper.taken, self.schedule.steps
+        log_path = None
+        if self._folder is not None and self.stepper.layout.writes:
+            log_path = self._folder / "logs" / f"{self.chain_id:04d}.jsonl"
+        log, log_every = ScalarLog(log_path, first), max(1, steps // 1000)
+        cycles = self.schedule.total_cycles
+        display = Display(f"chain {self.chain_id}", steps, cycles, first, self.progress)
+        kept = sum(draw.step < first for draw in self.draws.of_chain(self.chain_id))
+        if not self.model.training:
+            self.model.train()
+        self._modes = [(module, module.training) for module in self.model.modules()]
+        try:
+            with display:
+                while not self.stepper.done:
+                    info = self._step()
+                    tick, taken = info.tick, self.stepper.taken
+                    kept += tick.collect
+                    display.update(tick, info.lr, info.temperature, info.loss, kept)
+                    if taken % log_every == 0:
+                        where = {"step": tick.step, "cycle": tick.cycle, "stage": tick.stage}
+                        how = {"lr": info.lr, "temperature": info.temperature}
+                        log.write({**where, **how, "loss": info.loss, "draws": kept})
+                    due = taken % self._checkpoint_every == 0 or self.stepper.done
+                    if due or (tick.collect and self._draws_are_rare):
+                        self.stepper.check_weights(tick)
+                        log.flush()
+                        self._save()
+        finally:
+            log.close()
+
+    # One step
+
+    def _step(self) -> StepInfo:
+        losses = self._gradients()
+        if self.clip is not None:
+            gradients = [param.grad for param in self.stepper.trained if param.grad is not None]
+            norms = gradient_norms(self.model, gradients)
+            if isinstance(self.model, Stack):  # each chain by itself
+                shares = (self.clip / (norms + 1e-6)).clamp(max=1.0)
+                for gradient in gradients:
+                    gradient.mul_(shares.view(-1, *[1] * (gradient.ndim - 1)))
+            else:
+                nn.utils.clip_grads_with_norm_(self.stepper.trained, self.clip, norms)
+        loss = (losses.mean() if losses.ndim else losses).item()
+        tick = self.stepper.step(losses if losses.ndim else loss)
+        group = self.sampler.param_groups[0]
+        lr, temperature = float(group["lr"]), float(group.get("temperature", 0.0))
+        info = StepInfo(self, tick, loss, lr, temperature)
+        if self._watch is not None:  # while the gradients are there
+            self._watch.look(tick, loss)
+        for call in self._callbacks:
+            call(info)
+        if self._callbacks:  # which may have evaluated the model
+            for module, mode in self._modes:
+                if module.training is not mode:  # setting an attribute of a module is slow
+                    module.training = mode
+        return info
+
+    def _gradients(self) -> Tensor:
+        """Accumulate the gradients of one step; the loss of each chain."""
+        for param in self.stepper.trained:  # also those that the sampler does not hold
+            param.grad = None
+        found: list[Tensor] = []
+        forward: Any = self._forward
+        for index in range(self.accumulate):
+            # Replicas share their gradients only with the last batch of a step.
+            is_last = index + 1 == self.accumulate
+            batch = None if self._batches is None else self._batches.next()
+            if self._device is not None:
+                batch = to_device(batch, self._device)
+            if not self._num_data_checked:  # a wrong N is a wrong temperature
+                self._num_data_checked = True
+                terms, replicas = None, self.stepper.layout.replicas
+                if self.loss is not None and replicas == 1 and is_pair(batch):
+                    terms = partial(terms_in_mean, self.loss, self.model, batch)
+                how = {"terms": terms, "processes": replicas, "remedy": SILENCE}
+                warn_of_num_data(self.sampler, self.data, batch, **how)
+            shares = is_last or not isinstance(forward, nn.parallel.DistributedDataParallel)
+            with nullcontext() if shares else forward.no_sync():
+                losses = self._evaluate(batch)
+                _check_loss(losses, self._loss_shape)
+                if self.accumulate > 1:
+                    losses = losses / self.accumulate
+                (losses.sum() if losses.ndim else losses).backward()
+            found.append(losses.detach())
+        return sum(found[1:], start=found[0])
+
+    def _losses(self, batch: Any) -> Tensor:
+        """The loss of each chain: summed, never averaged, before the backward pass."""
+        if isinstance(self.model, Stack):
+            return self.model.per_chain(self.batch_loss, batch)
+        return self.batch_loss(self._forward, batch)
+
+    def batch_loss(self, model: Callable[..., Tensor], batch: Any) -> Tensor:
+        """The loss of a single model on one batch of the data."""
+        if self._autocast is None:
+            return batch_loss(self.loss, model, batch)
+        with torch.autocast(next(self.model.parameters()).device.type, dtype=self._autocast):
+            return batch_loss(self.loss, model, batch)
+
+    # Checkpoints
+
+    def _start(self, resume: bool) -> None:
+        """Load the last checkpoint, if there is one; without `resume` check that there is none."""
+        saved = self._checkpoints
+        if resume and saved is None:
+            raise ValueError(
+                "resume needs checkpoints: keep the draws in a DrawStore, or give checkpoint_dir="
+            )
+        exists = saved is not None and (saved.newest.exists() or saved.previous.exists())
+        if not resume and (exists or self.stepper.taken):
+            where = f" in {self._folder}" if exists else ""
+            raise ValueError(
+                f"chain {self.chain_id} has begun already{where}: run(resume=True) resumes it; "
+                "another chain_id or an empty store begins a new one"
+            )
+
+        def load(state: dict[str, Any]) -> None:
+            restore(saved, self.stepper, state)  # pyright: ignore[reportArgumentType]
+            if self._watch is not None and state.get("watch") is not None:
+                self._watch.load_state_dict(state["watch"])
+
+        if resume and saved is not None:
+            self.stepper.last_checkpoint = saved.load(load, self.stepper.layout)
+
+    def _save(self) -> None:
+        """Save a checkpoint; all processes of the chain do so together."""
+        if self._checkpoints is None:
+            return
+        watch = None if self._watch is None else self._watch.state_dict()
+        save_together(self._checkpoints, self.stepper, {"watch": watch})
+        self.stepper.last_checkpoint = self._checkpoints.newest
+
+
+def _check_loss(found: Any, shape: tuple[int, ...]) -> None:
+    """Raise a `ValueError` if this is not one number with gradients for each chain."""
+    if not isinstance(found, Tensor):
+        got = f"a {type(found).__name__}: return a tensor, without .item() or float()"
+    elif found.shape != shape or found.is_complex():
+        got = f"a tensor of shape {tuple(found.shape)}, {found.dtype}"
+    elif not found.requires_grad:
+        got = (
+            "a tensor without: compute it from the model's outputs, without detach(), no_grad() "
+            "or argmax, and of parameters with requires_grad=True"
+        )
+    else:
+        return
+    wanted = "one number for each chain, the mean over the batch, with gradients"
+    raise ValueError(f"loss must be {wanted}, got {got}")

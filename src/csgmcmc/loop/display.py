@@ -1,0 +1,96 @@
+"""Progress of a run: a bar on a terminal, elsewhere a line every 30 seconds."""
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from csgmcmc.progress import Bar, duration
+from csgmcmc.schedules import Tick
+
+if TYPE_CHECKING:
+    from csgmcmc.loop.stepper import Stepper
+
+LINE_SECONDS = 30.0
+BY_IMPORTANCE = ("loss", "cycle", "draws", "stage", "lr", "T")  # details, where not all fit
+
+
+class Display:
+    """Shows step, cycle, stage, lr, temperature, loss, draws kept and time left, as far as it fits.
+
+    `title`, `steps` and `cycles` are those of the run, which begins or resumes at `first_step`.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        steps: int,
+        cycles: int,
+        first_step: int,
+        shown: bool = True,
+        console: Console | None = None,
+    ) -> None:
+        self._console = console or Console(stderr=True)
+        self._title, self._steps, self._cycles = title, steps, cycles
+        self._first, self._began, self._shown = first_step, time.monotonic(), shown
+        terminal = self._console.is_terminal
+        self._wait = 0.1 if terminal else LINE_SECONDS
+        self._next = self._began + (0 if terminal else LINE_SECONDS)
+        room = self._console.width - len(title) - len("00:00:00 left") - 3  # spaces between columns
+        width = min(max(room - 70, 6), 40)  # of the bar
+        self._room = room - width
+        options = {"done": first_step, "shown": shown, "width": width}
+        self._bar = Bar(title, steps, console=self._console, **options)
+
+    def __enter__(self) -> "Display":
+        self._bar.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.__exit__()
+
+    def update(self, tick: Tick, lr: float, temperature: float, loss: float, draws: int) -> None:
+        """Called at every step; shows something only now and then."""
+        if not self._shown:
+            return
+        now = time.monotonic()
+        if now < self._next and tick.step + 1 < self._steps:
+            return
+        self._next = now + self._wait
+        step = f"{tick.step + 1}/{self._steps}"
+        details = {
+            "cycle": f"cycle {tick.cycle + 1}/{self._cycles}",
+            "stage": tick.stage,
+            "lr": f"lr {lr:.2g}",
+            "T": f"T {temperature:.2g}",
+            "loss": f"loss {loss:.3g}",
+            "draws": f"{draws} draws",
+        }
+        if self._bar.visible:
+            room, chosen = self._room - len(step), set()
+            for name in BY_IMPORTANCE:
+                room -= len(details[name]) + 1
+                if room < 0:
+                    break
+                chosen.add(name)
+            words = [text for name, text in details.items() if name in chosen]
+            self._bar.update(tick.step + 1, " ".join([step, *words]))
+            return
+        done = tick.step + 1 - self._first
+        left = duration((now - self._began) / done * (self._steps - tick.step - 1))
+        words = f"{self._title}: step {step}, {' '.join(details.values())}, {left} left"
+        self._console.print(words, highlight=False, soft_wrap=True)
+
+
+def describe_position(stepper: "Stepper") -> str:
+    """Steps taken and draws kept, and their totals."""
+    kept, schedule = len(stepper.draws.of_chain(stepper.chain_id)), stepper.schedule
+    return f"step {stepper.taken} of {schedule.steps} with {kept} of {schedule.total_draws} draws"
+
+
+def describe_end(stepper: "Stepper") -> str:
+    """The message of a loop that has ended before its schedule."""
+    return (
+        f"the run has ended at {describe_position(stepper)}, before the end of its schedule; "
+        "resume it from a checkpoint"
+    )

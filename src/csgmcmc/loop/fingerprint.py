@@ -1,0 +1,157 @@
+"""The settings of a run as plain values, which a checkpoint holds and a resumed run must share.
+
+Only settings that differ from their defaults are held, and one that is absent has its default. So a
+new option of a sampler, or a new field of a schedule, leaves old checkpoints as they are.
+"""
+
+import ast
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributions import Distribution
+
+from csgmcmc.arguments import check_kind, plain_value
+from csgmcmc.errors import SettingsMismatchError
+from csgmcmc.samplers.options import option_defaults
+from csgmcmc.schedules import Keep, Schedule
+from csgmcmc.schedules import discover as schedules
+from csgmcmc.schedules.base import SCALED
+
+LOOP_DEFAULTS = {"accumulate": 1, "clip": None, "autocast": "None"}
+"""Defaults of what a loop adds."""
+
+SCHEDULED = [option for option, _, _ in SCALED]
+"""Options whose present values a schedule sets: their initial values are compared."""
+
+REPLACED_BY_KEEP = {"draws": "per_cycle", "draws_per_cycle": "per_cycle", "every": "every"}
+"""Fields of the schedules of 0.2.0, and the field of their `keep` that each has become."""
+
+
+def check_same(saved: Any, current: Any, field: str = "") -> None:
+    """Raise `SettingsMismatchError` that names the first field in which two settings differ."""
+    if isinstance(saved, dict) and isinstance(current, dict):
+        for key in dict.fromkeys([*saved, *current]):
+            inner = f"{field}.{key}" if field else str(key)
+            check_same(saved.get(key, "absent"), current.get(key, "absent"), inner)
+    elif saved != current:
+        raise SettingsMismatchError(
+            f"cannot resume: {field} was {saved} when the checkpoint was made, and is {current} now"
+        )
+
+
+def check_seed(saved: int | None, given: int | None) -> None:
+    """Raise `SettingsMismatchError` if a sampler was given another seed than it resumes with."""
+    if saved is not None and given not in (None, saved):
+        raise SettingsMismatchError(
+            f"cannot resume: seed was {saved} when the checkpoint was made, and is {given} now; "
+            "without seed= the sampler continues with that of the checkpoint"
+        )
+
+
+def with_defaults(settings: Mapping[str, Any], sampler: torch.optim.Optimizer) -> dict[str, Any]:
+    """Settings with the defaults that they leave out; `sampler` is that of the resumed run."""
+    complete = {**LOOP_DEFAULTS, **settings}
+    schedule, groups = complete.get("schedule"), complete.get("groups")
+    complete["schedule"] = _parsed(schedule) if isinstance(schedule, str) else _completed(schedule)
+    if isinstance(groups, dict) and complete.get("sampler") == type(sampler).__name__:
+        defaults = _option_defaults(sampler)
+        complete["groups"] = {index: {**defaults, **given} for index, given in groups.items()}
+    return complete
+
+
+def describe_run(
+    model: nn.Module,
+    sampler: torch.optim.Optimizer,
+    schedule: Schedule,
+    settings: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """All settings that a resumed run must share; `settings` are those that a loop adds."""
+    given = check_kind("settings", {} if settings is None else settings, Mapping, "a dictionary")
+    defaults, groups = _option_defaults(sampler), {}
+    for index, group in enumerate(sampler.param_groups):
+        names = [name for name in group if name not in ("params", "prior", *SCHEDULED)]
+        options = {name: plain_value(group[name]) for name in names}
+        prior = group.get("prior")
+        if prior is not None and not isinstance(prior, Distribution):  # a function
+            prior = getattr(prior, "__qualname__", type(prior).__name__)
+        options |= {"prior": str(prior), "tensors": len(group["params"])}
+        groups[str(index)] = _differing(options, defaults)
+    tensors = model.state_dict().items()
+    return {
+        "schedule": describe_schedule(schedule),
+        "sampler": type(sampler).__name__,
+        "groups": groups,
+        "model": {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors},
+        **_differing(plain_value(dict(given)), LOOP_DEFAULTS),
+    }
+
+
+def describe_schedule(schedule: Schedule) -> dict[str, Any]:
+    """The kind of a schedule, and its fields that differ from their defaults."""
+    if not is_dataclass(schedule):
+        return {"kind": type(schedule).__name__, "repr": repr(schedule)}
+
+    def described(value: Any) -> Any:
+        if isinstance(value, tuple) and any(isinstance(part, Schedule) for part in value):
+            return [describe_schedule(part) for part in value]
+        if isinstance(value, Keep):
+            return {name: number for name, number in asdict(value).items() if number is not None}
+        return plain_value(value)
+
+    values = {each.name: described(getattr(schedule, each.name)) for each in fields(schedule)}
+    return {"kind": type(schedule).__name__, **_differing(values, _field_defaults(schedule))}
+
+
+def _differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that differ from their defaults, or have none."""
+    return {name: v for name, v in values.items() if name not in defaults or defaults[name] != v}
+
+
+def _option_defaults(sampler: torch.optim.Optimizer) -> dict[str, Any]:
+    """Defaults of the options of a parameter group, as the sampler's constructor has them."""
+    defaults = {}
+    for name, default in option_defaults(type(sampler)).items():
+        if name in sampler.defaults:
+            defaults[f"initial_{name}" if name in SCHEDULED else name] = plain_value(default)
+    return defaults | {"prior": "None"}
+
+
+def _field_defaults(schedule: Schedule | type[Schedule] | None) -> dict[str, Any]:
+    found = fields(schedule) if is_dataclass(schedule) else ()
+    return {each.name: each.default for each in found if each.default is not MISSING}
+
+
+def _completed(described: Any) -> Any:
+    """What `describe_schedule` has made, with the defaults of all fields."""
+    if isinstance(described, list):
+        return [_completed(part) for part in described]
+    if not isinstance(described, dict) or "kind" not in described:
+        return described
+    defaults = _field_defaults(schedules().get(described["kind"]))
+    kind = {"kind": described["kind"]}  # first, so that it is the first to differ
+    saved = {name: _completed(each) for name, each in described.items()}
+    for old, name in REPLACED_BY_KEEP.items() if "keep" in defaults else ():
+        number = saved.pop(old, None)
+        if number is not None:
+            saved["keep"] = {name: number}
+    return {**kind, **defaults, **saved}
+
+
+def _parsed(text: str) -> Any:
+    """A schedule from its `repr`, which names all fields: checkpoints of 0.2.0 hold that."""
+
+    def described(node: ast.expr) -> Any:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            values = {each.arg: described(each.value) for each in node.keywords if each.arg}
+            return _completed({"kind": node.func.id, **values})
+        if isinstance(node, ast.Tuple) and any(isinstance(each, ast.Call) for each in node.elts):
+            return [described(each) for each in node.elts]
+        return ast.literal_eval(node)
+
+    try:
+        return described(ast.parse(text, mode="eval").body)
+    except (ValueError, SyntaxError):  # of a class that is not ours
+        return text

@@ -1,0 +1,154 @@
+"""N compared with the data: the number of examples, and of the targets of each.
+
+N * loss must equal the negative log-likelihood of all data. So N is the number of examples if the
+loss is a mean over examples, and the number of targets if it is also a mean over the labels, pixels
+or tokens of an example. For a squared error N is targets / (2 * noise variance), which may be any
+number.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import mse_loss
+
+from csgmcmc.batches import Loss, is_pair, quietly
+from csgmcmc.errors import SamplingWarning
+from csgmcmc.loaders import size_of
+from csgmcmc.loop.ticks import level_of_caller
+from csgmcmc.randomness import Generator, preserved_random_state
+from csgmcmc.stacked import Stack
+
+TARGET_NAMES = ("labels", "label", "targets", "target", "y")
+"""Names of the targets in batches and examples that are dictionaries."""
+
+IGNORED = -100  # the target that `cross_entropy` ignores by default
+TOLERANCE = 1.5  # factor by which N may differ: other batches may ignore more or fewer targets
+LONGER_SEQUENCES = 4  # how much longer the sequences of other batches may be
+
+
+def default_num_data(loader: Any, generators: Sequence[Generator] = ()) -> int:
+    """N of a loader whose examples have one target each; otherwise a `ValueError`.
+
+    With several targets in an example, the loss may be a mean over these or not. `generators` are
+    those that the data set draws from, as for augmentation; their states are preserved.
+    """
+    size = size_of(loader)
+    unknown = (IndexError, KeyError, TypeError, NotImplementedError)
+    with preserved_random_state(generators), suppress(*unknown):
+        targets = _targets_of(loader.dataset[0])
+        each = len(targets) if isinstance(targets, (list, tuple)) else 1
+        each = math.prod(getattr(targets, "shape", (each,)))
+        if each > 1:
+            raise ValueError(
+                f"num_data is not known: each of the {size} examples has {each} targets; give "
+                f"num_data={size * each} if the loss is a mean over all targets, as that of "
+                f"torch's functions is, or num_data={size} if it sums the targets of an example"
+            )
+    return size
+
+
+def warn_of_num_data(
+    sampler: torch.optim.Optimizer,
+    loader: Any,
+    batch: Any,
+    *,
+    terms: Callable[[], int | None] | None = None,
+    processes: int = 1,
+    remedy: str = "",
+) -> None:
+    """Warn if the sampler's N is far from the number of examples or targets.
+
+    Args:
+        sampler: of the run; an optimizer without `num_data` is ignored.
+        loader: of the training data.
+        batch: its first batch.
+        terms: returns how many targets of an example the loss is a mean over; 0 for a squared
+            error, None if that is not known. Called only where an example may have several.
+        processes: how many processes may each have data of their own.
+        remedy: how to silence the warning.
+    """
+    given = [group["num_data"] for group in sampler.param_groups if "num_data" in group]
+    loader = getattr(loader, "loader", loader)  # of a `ResumableLoader`
+    try:
+        size = size_of(loader)
+    except ValueError:  # not known
+        return
+    low, high, each, mean_over, data = 1.0, math.inf, 0, None, f"{size} examples"
+    parts = batch.values() if isinstance(batch, Mapping) else batch if is_pair(batch) else ()
+    tensors = [one for one in parts if isinstance(one, Tensor) and one.ndim and len(one)]
+    targets, rows = _targets_of(batch), {len(one) for one in tensors}
+    has_rows = isinstance(targets, Tensor) and targets.ndim > 0 and rows == {len(targets)}
+    if has_rows and len(targets) <= (getattr(loader, "batch_size", None) or math.inf):
+        each = targets[0].numel()
+        data += " of one target each" if each == 1 else f" of {each} targets each"
+        are_labels = not targets.is_floating_point() or ((targets == 0) | (targets == 1)).all()
+        if terms is not None:
+            mean_over = 1 if each == 1 and are_labels else terms()
+        if not are_labels and not mean_over:
+            return  # a squared error
+        counted = float((targets != IGNORED).float().mean())
+        if mean_over:
+            low = high = mean_over * (counted if mean_over == each else 1.0)
+        else:  # the loss may be of the inputs, as that of an autoencoder is
+            low = min(1.0, counted * each)
+            high = max(one[0].numel() for one in tensors)
+            high *= 1 if targets.is_floating_point() or each == 1 else LONGER_SEQUENCES
+    wrong = [n for n in given if not low / TOLERANCE <= n / size <= high * TOLERANCE * processes]
+    if not wrong:
+        return
+    right = size * (mean_over or 1)
+    is_hot = wrong[0] < right
+    factor = right / wrong[0] if is_hot else wrong[0] / (right if mean_over else size * each)
+    if mean_over is not None and mean_over > 1:
+        data = f"{size} examples, and the loss is a mean over the {mean_over} targets of each, too"
+    warnings.warn(
+        f"num_data={wrong[0]:g}, but the data set has {data}: N x loss must equal the negative "
+        f"log-likelihood of all data, and with this N the posterior is {factor:.3g} times too "
+        f"{'hot' if is_hot else 'cold'}; make the sampler with num_data={right}{remedy}",
+        SamplingWarning,
+        stacklevel=level_of_caller(),
+    )
+
+
+def terms_in_mean(loss: Loss, model: nn.Module, batch: Any) -> int | None:
+    """How many targets of each example `loss` is a mean over; None if that is not known.
+
+    If all targets are given twice, a mean over them stays the same, and a sum is doubled. 0 for a
+    squared error, or half of it. Evaluates the model once, without side effects.
+    """
+    targets = _targets_of(batch)
+    # A loss may do anything with its arguments, and need not accept other shapes.
+    with suppress(Exception), preserved_random_state(), quietly(model):
+        outputs = model(batch[0])
+        outputs = outputs[0] if isinstance(model, Stack) else outputs  # of the first chain
+        whole, is_elementwise = loss(outputs, targets), outputs.shape == targets.shape
+        if is_elementwise:
+            squared = mse_loss(outputs, targets)
+            if _close(whole, squared) or _close(whole, squared / 2):
+                return 0
+        if targets.ndim == 1:
+            return 1
+        dim = 1 if is_elementwise else 2  # after the classes
+        twice = loss(torch.cat([outputs, outputs], dim), torch.cat([targets, targets], 1))
+        if _close(twice, whole):
+            return targets[0].numel()
+        if _close(twice, 2 * whole):
+            return 1
+    return None
+
+
+def _targets_of(found: Any) -> Any:
+    """The targets of a batch or an example; None if they are not known."""
+    if is_pair(found):
+        return found[1]
+    names = TARGET_NAMES if isinstance(found, Mapping) else ()
+    return next((found[name] for name in names if found.get(name) is not None), None)
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return bool(torch.isclose(one, other, rtol=1e-3))

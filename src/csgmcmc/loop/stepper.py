@@ -1,0 +1,397 @@
+"""The one step: everything around a sampler's step except batches and gradients.
+
+    stepper = Stepper(model, sampler, schedule, DrawStore("runs/mine"))
+    for inputs, targets in stepper.batches(loader):
+        sampler.zero_grad()
+        loss(model(inputs), targets).backward()
+        stepper.step()
+
+`Chain` and the adapters of other packages' loops are ways to get gradients to this.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from csgmcmc.arguments import check_count, check_flag, check_kind, check_real, plain_value
+from csgmcmc.distributed import ProcessLayout, as_layout
+from csgmcmc.draws import Draws, DrawStore, MemoryDraws
+from csgmcmc.draws.base import tensors_of
+from csgmcmc.errors import DivergedError, DrawConflictError
+from csgmcmc.loop import parts
+from csgmcmc.loop.batches import ResumableBatches, Sources
+from csgmcmc.loop.fingerprint import check_same, check_seed, describe_run, with_defaults
+from csgmcmc.loop.ticks import level_of_caller
+from csgmcmc.noise import Noise
+from csgmcmc.randomness import Generator
+from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.schedules.base import SCALED
+from csgmcmc.shards import is_sharded, local_shard
+from csgmcmc.stacked import Stack
+
+
+class Stepper:
+    """Takes a sampler along a schedule, one step per call, and keeps the draws.
+
+    The first step locks the chain in a `DrawStore`; a chain that has draws already is an error,
+    unless a checkpoint was loaded. The end of the schedule or of `batches`, or `close`, unlocks it.
+
+    Args:
+        model: the network, or a `Stack` of them.
+        sampler: a sampler over the model's parameters, or any torch optimizer.
+        schedule: how much of lr and temperature each step uses, and which draws are kept.
+        draws: where to keep them; in memory by default.
+        chain_id: number of the chain (of the first, for a stack); by default the sampler's.
+        layout: this process among those that run the chains; see `csgmcmc.init_distributed`.
+        generators: generators that the loop draws from, besides the global ones, so that
+            `state_dict` holds their state too.
+        settings: further settings that a resumed run must share, as plain values.
+        exact_resume: a resumed run repeats its draws bit for bit, so that a different draw is an
+            error. By default it is a warning: the loop may see other batches.
+        hold_lock: keep the lock between draws. For loops that cannot say when they end, False
+            locks the chain for each draw alone.
+        close_at_end: release the lock after the last step. False for loops that call `close`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sampler: torch.optim.Optimizer,
+        schedule: Schedule,
+        draws: Draws | None = None,
+        *,
+        chain_id: int | None = None,
+        layout: ProcessLayout | None = None,
+        generators: Sequence[Generator] = (),
+        settings: Mapping[str, Any] | None = None,
+        exact_resume: bool = False,
+        hold_lock: bool = True,
+        close_at_end: bool = True,
+    ) -> None:
+        draws = MemoryDraws() if draws is None else draws
+        parts.check_parts(model, sampler, schedule, draws)
+        self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
+        self.layout = as_layout(layout)
+        self.trained = [param for param in model.parameters() if param.requires_grad]
+        self.taken = 0
+        """How many steps the sampler has taken: the number of the next one."""
+        self.resumed = False  # whether a checkpoint was loaded
+        self.begun = False  # whether `begin` was called
+        self.batches_per_step = 1.0
+        """How many batches of the loader the gradient of one step is the mean of."""
+        self.last_checkpoint: Path | None = None
+        """A checkpoint to name when the chain diverges."""
+        self._sources = Sources(generators)
+        self._exact_resume = check_flag("exact_resume", exact_resume)
+        self._hold_lock = check_flag("hold_lock", hold_lock)
+        self._close_at_end = check_flag("close_at_end", close_at_end)
+        self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
+        parts.check_chain_id(chain_id, self.chain_id, len(self.chain_ids), self.layout)
+        noise = self._noise
+        self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
+        self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
+        self._ahead: set[int] = set()  # steps of stored draws that are later than the checkpoint
+        self._exact = True  # whether the resumed run rounds as the one before
+        self._forked = False  # whether it has made other draws than those
+        self._masks = {name for name, value in parts.float_buffers(model) if value.isinf().any()}
+        for group in sampler.param_groups:  # as samplers do: a resumed run must find the same
+            for option, initial, _ in SCALED:
+                if option in group:
+                    group.setdefault(initial, float(group[option]))
+        # Described now: the options of a checkpoint, once loaded, would equal themselves.
+        self.settings = describe_run(model, sampler, schedule, settings)
+        """Settings that a run must share with the checkpoint that it resumes from."""
+
+    @property
+    def chain_id(self) -> int:
+        """Number of the chain; for a stack, of its first chain."""
+        noise = self._noise  # another object once a checkpoint is loaded
+        return self._chain_id if noise is None else noise.chain_id
+
+    @property
+    def chain_ids(self) -> range:
+        """Numbers of all chains: one, or those of a stack."""
+        count = self.model.chains if isinstance(self.model, Stack) else 1
+        return range(self.chain_id, self.chain_id + count)
+
+    @property
+    def generators(self) -> list[Generator]:
+        """Generators whose state is saved, those of the loader included."""
+        return self._sources.generators
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps of the schedule have been taken."""
+        return self.taken >= self.schedule.steps
+
+    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+        """Batches of `loader`, epoch after epoch, until the schedule ends.
+
+        Their order and position are part of `state_dict`, so that a resumed loop continues with
+        the same batches.
+        """
+        batches = self.attach(loader)
+        try:
+            while not self.done:
+                yield batches.next()
+        finally:
+            self.close()
+
+    def attach(self, loader: Iterable[Any]) -> ResumableBatches:
+        """Make the position in `loader` part of `state_dict`; returns its endless batches."""
+        return self._sources.attach(loader)
+
+    def step(self, loss: Tensor | float | None = None) -> Tick:
+        """Take the step whose gradients have been computed; returns its tick.
+
+        Sets the step's lr and temperature, moves the weights, and keeps the draw if it is due.
+        `loss`, where given, is checked first: `DivergedError` if it is not finite. The weights are
+        checked at every draw and, without a loss, now and then.
+        """
+        if self.done:
+            raise ValueError(
+                f"all {self.schedule.steps} steps of the schedule have been taken: loop over "
+                "stepper.batches(loader), or until stepper.done"
+            )
+        if not self.begun:
+            self.begin()
+        self._keep_due()
+        tick = self.schedule.apply(self.sampler, self.taken)
+        if loss is not None:
+            self.check_loss(loss, tick)
+        if all(param.grad is None for param in self.sampled()):  # nothing would move
+            raise ValueError(
+                "no parameter of the model has a gradient: call backward() of a loss that is "
+                "computed from the model's outputs before each step"
+            )
+        self.sampler.step()
+        return self.record(tick, loss_checked=loss is not None)
+
+    def sampled(self) -> list[Any]:
+        """The parameters that the sampler holds now."""
+        return [param for group in self.sampler.param_groups for param in group["params"]]
+
+    # For loops that step the sampler themselves
+
+    def prepare(self) -> None:
+        """Set lr and temperature of the next step."""
+        if not self.done:
+            self.schedule.apply(self.sampler, self.taken)
+
+    def record(self, tick: Tick | None = None, *, loss_checked: bool = False) -> Tick:
+        """Count the step that the loop has just taken, and keep its draw if it is due."""
+        self._keep_due()
+        tick = tick or self.schedule(self.taken)
+        self.taken = tick.step + 1
+        if tick.collect:
+            self._due = tick
+            self._keep_due()
+        elif not loss_checked and self.taken % max(1, self.schedule.steps // 100) == 0:
+            self.check_weights(tick)
+        if self.done and self._close_at_end:
+            self.close()
+        return tick
+
+    # Divergence
+
+    def check_loss(self, loss: Tensor | float, tick: Tick) -> None:
+        """Raise `DivergedError` if the loss of any chain is not finite."""
+        if isinstance(loss, float) and math.isfinite(loss):
+            return
+        if not isinstance(loss, Tensor) or loss.is_complex():
+            loss = torch.tensor(check_real("loss", loss))
+        self._check_finite("the loss", loss.detach(), tick)
+
+    def check_weights(self, tick: Tick | None = None) -> None:
+        """Raise `DivergedError` if a weight or buffer is not finite after `tick`, or the last."""
+        tick = tick or self.schedule(max(self.taken - 1, 0))
+        for param in self.sampled():
+            self._check_finite("a weight", local_shard(param.detach()), tick)
+        for name, value in parts.float_buffers(self.model):
+            if name not in self._masks or value.isnan().any():  # a mask may be infinite
+                self._check_finite(f"the buffer {name}", value, tick)
+
+    def _check_finite(self, what: str, values: Tensor, tick: Tick) -> None:
+        if math.isfinite(values.sum().item()):  # the sum of finite values may overflow
+            return
+        chains = len(self.chain_ids)
+        by_chain = values.reshape(chains, -1) if values.ndim else values.expand(chains, 1)
+        found = (~by_chain.isfinite().all(1)).nonzero().flatten().tolist()
+        if diverged := [self.chain_ids[index] for index in found]:
+            lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
+            raise DivergedError(what, tick, lr, diverged, self.last_checkpoint)
+
+    # Begin and end
+
+    def begin(self) -> None:
+        """Lock the chain, and check that it is new or resumed from its checkpoint.
+
+        `step` calls this the first time. Loops that step the sampler themselves call it before
+        their first step, in every process, and after a checkpoint has been loaded.
+        """
+        try:
+            self._check_start()
+        except BaseException:
+            self.close()
+            raise
+        self.begun = True
+        self.prepare()
+
+    def _check_start(self) -> None:
+        seed = getattr(self._noise, "seed", None)
+        if self.resumed:
+            check_seed(seed, self._given_seed)
+        if len(set(self.layout.gather((seed, self.chain_id)))) > 1:
+            raise ValueError(
+                f"the replicas of chain {self.chain_id} have different seeds or chain numbers: "
+                "make the sampler with the same seed= and chain_id= in all processes"
+            )
+        if self._hold_lock:
+            self.lock()
+        steps: set[int] = set()
+        if self.layout.writes:
+            steps = {draw.step for one in self.chain_ids for draw in self.draws.of_chain(one)}
+        has_begun = bool(steps) and not (self.resumed or self.taken)
+        if any(self.layout.gather(has_begun)):
+            where = f" in {self.draws.path}" if isinstance(self.draws, DrawStore) else ""
+            raise ValueError(
+                f"chain {self.chain_id} has draws already{where}: load a checkpoint to resume "
+                "it; another chain_id or an empty store begins a new one"
+            )
+        steps = self.layout.gather(steps)[0]  # all processes keep the draws of a sharded model
+        self._ahead, self._forked = {step for step in steps if step >= self.taken}, False
+        if self.layout.writes:
+            wanted = sum(self.schedule(step).collect for step in range(self.taken))
+            if lost := max(0, wanted - len(steps) + len(self._ahead)):
+                _warn(
+                    f"{lost} of the {wanted} draws before step {self.taken} are not in draws: give "
+                    "the DrawStore that the run began with"
+                )
+            if self._noise is not None:
+                parts.warn_of_narrow_weights(self.trained)
+
+    def lock(self, *, described: bool = True) -> None:
+        """Become the only writer of the chain in the store; `described` stores the settings too."""
+        if isinstance(self.draws, DrawStore) and self.layout.writes:
+            totals = {"total_steps": self.schedule.steps, "total_draws": self.schedule.total_draws}
+            provenance = {"seed": getattr(self._noise, "seed", None), **totals, **self.settings}
+            for chain_id in self.chain_ids:
+                self.draws.lock_chain(chain_id, provenance=provenance if described else None)
+
+    def close(self) -> None:
+        """Release the lock on the store; the next draw takes it again."""
+        if isinstance(self.draws, DrawStore):
+            self.draws.close(self.chain_ids)
+
+    def _keep_due(self) -> None:
+        """Store the weights as the draw that is due. All processes of a sharded model call this.
+
+        If it is interrupted, the weights are still those of the draw until the next step.
+        """
+        model, tick = self.model, self._due
+        if tick is None:
+            return
+        self.check_weights(tick)
+        where = {"step": tick.step, "cycle": tick.cycle, "stage": tick.stage}
+        kept = []
+        if self.layout.writes or is_sharded(model):
+            kept = model.chain_tensors() if isinstance(model, Stack) else [tensors_of(model)]
+            self.lock()
+        try:
+            for chain_id, tensors in zip(self.chain_ids, kept, strict=False):
+                self.draws.append(tensors, chain_id=chain_id, **where)
+        except DrawConflictError:
+            is_exact = self._exact_resume and self._exact
+            if is_exact or tick.step not in self._ahead:
+                raise
+            if not self._forked:  # both continuations of the checkpoint belong to the chain
+                _warn(
+                    "the run does not continue exactly from its checkpoint: its draw of step "
+                    f"{tick.step}, and others that are stored already, stay as they are; the same "
+                    "batches, from stepper.batches(loader), with as many processes and threads "
+                    "would make it exact"
+                )
+            self._forked = True
+        finally:
+            if not self._hold_lock:
+                self.close()
+        self._due = None
+
+    # Resume
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the loop needs to resume: position, weights, sampler, batches, random state.
+
+        Tensors and plain values, safe for `torch.load(weights_only=True)`. For a sharded model it
+        holds the shards of this process.
+        """
+        return pytree.tree_map_only(Tensor, local_shard, self.shared_state())
+
+    def shared_state(self) -> dict[str, Any]:
+        """`state_dict` with sharded tensors as they are, of which each process holds a part."""
+        self._keep_due()
+        state = {
+            **self.position(),
+            "model": parts.all_tensors(self.model),
+            "sampler": self.sampler.state_dict(),
+            "sources": self._sources.state_dict(),
+        }
+        return pytree.tree_map(
+            lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else plain_value(leaf), state
+        )
+
+    def load_state_dict(self, state: dict[str, Any], *, exact: bool = True) -> None:
+        """Resume from `state`; `SettingsMismatchError` if the settings differ.
+
+        `exact=False` says that arithmetic will round differently, as with other processes: draws
+        after the checkpoint that are stored already may then differ from those of this run.
+        """
+        self.check_state(state)
+        parts.copy_weights(self.model, state["model"])
+        parts.load_sampler(self.sampler, state["sampler"])
+        self.load_position(state)
+        self._sources.load_state_dict(state["sources"])
+        self._exact = exact
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise `SettingsMismatchError` if `state` was made with other settings."""
+        self._check_position(state, "model", "sampler", "sources")
+        self._sources.check(state["sources"])
+        noise = state["sampler"].get("noise", {})
+        check_count("step of the noise", noise.get("step", 0), at_least=0)
+        check_seed(noise.get("seed"), self._given_seed)
+
+    def position(self) -> dict[str, Any]:
+        """Position and settings alone, for loops that save model and sampler themselves."""
+        return {"taken": self.taken, "settings": self.settings}
+
+    def load_position(self, state: dict[str, Any]) -> None:
+        """Continue from `position()`; model and sampler are loaded already."""
+        self.taken = self._check_position(state)
+        self.resumed, self.begun, self._due = True, False, None
+        self.prepare()
+
+    def _check_position(self, state: dict[str, Any], *keys: str) -> int:
+        """Steps that had been taken in `state`, which must have the same settings, and `keys`."""
+        check_kind("state", state, Mapping, "a dictionary")
+        for key in ("settings", "taken", *keys):
+            if key not in state:
+                raise ValueError(f"state is not what state_dict() returns: it has no {key!r}")
+        saved, own = (with_defaults(s, self.sampler) for s in (state["settings"], self.settings))
+        check_same(saved, own)
+        return check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)
+
+    @property
+    def _noise(self) -> Any:
+        noise = getattr(self.sampler, "noise", None)
+        return noise if isinstance(noise, Noise) else None
+
+
+def _warn(words: str) -> None:
+    warnings.warn(words, stacklevel=level_of_caller())

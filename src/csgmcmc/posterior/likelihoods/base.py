@@ -1,0 +1,157 @@
+"""Likelihoods: from outputs of a model to predictions, and to log-likelihoods of targets.
+
+Outputs have a leading dimension for draws: (draws, batch, ...).
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from csgmcmc.arguments import shown
+from csgmcmc.posterior.averages import Average, NumberAverage
+from csgmcmc.posterior.mixture import scipy_family
+
+
+class Likelihood(ABC):
+    """The distribution of the targets given the outputs of a model."""
+
+    name: ClassVar[str]
+    """How `Posterior(likelihood=...)` refers to it; only needed in this package."""
+
+    @abstractmethod
+    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Log-likelihood of each data point under each draw, of shape (draws, batch).
+
+        That of a data point is the sum over its labels, pixels or tokens.
+        """
+
+    @abstractmethod
+    def average(self) -> Average:
+        """An empty average, to which outputs of draws are added."""
+
+    def __repr__(self) -> str:
+        options = [f"{name}={shown(value)}" for name, value in vars(self).items() if name[0] != "_"]
+        return f"{type(self).__name__}({', '.join(options)})"
+
+
+class NumberLikelihood(Likelihood):
+    """A distribution of numbers, one of the families of `scipy.stats`.
+
+    Outputs are one tensor, or a pair of tensors if the model learns a second parameter. Targets
+    have the shape of the first output; those of shape (batch,) also fit outputs of (batch, 1).
+    """
+
+    family: ClassVar[str]
+    """Name of the distribution in `scipy.stats`."""
+
+    @abstractmethod
+    def parameters(self, outputs: Any) -> dict[str, Tensor]:
+        """Arguments of the distribution in `scipy.stats`, of shape (draws, batch, ...)."""
+
+    @abstractmethod
+    def mean_and_variance(self, outputs: Any) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the target, of shape (draws, batch, ...)."""
+
+    def cumulative(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Cumulative probability at each target, under each draw.
+
+        For whole numbers it is a random value between the probabilities below and up to the target,
+        the same for all draws: uniform if the forecast is right.
+        """
+        parameters = self.parameters(outputs)
+        like = next(iter(parameters.values()))
+        values = in_shape(targets, like.shape[1:]).double().cpu().numpy()
+        arrays = {name: value.double().cpu().numpy() for name, value in parameters.items()}
+        members = scipy_family(self.family)(**arrays)
+        below = members.cdf(values)
+        if hasattr(members, "pmf"):  # whole numbers
+            between = np.random.default_rng(0).random(values.shape)
+            below = below - between * members.pmf(values)
+        return torch.from_numpy(below).to(like.device)
+
+    def average(self) -> Average:
+        return NumberAverage(self)
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """Widen half precision, for averages and logarithms."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def check_logits(outputs: Any) -> None:
+    """Raise if outputs are not one tensor."""
+    if not isinstance(outputs, Tensor):
+        raise ValueError(
+            f"outputs must be a tensor of logits, got a {type(outputs).__name__}: select it, as in "
+            "forward=lambda model, inputs: model(inputs).logits"
+        )
+
+
+def check_shape(targets: Tensor, shape: torch.Size) -> None:
+    """Raise if targets do not have the shape that the outputs call for."""
+    if targets.shape != shape:
+        raise ValueError(
+            f"targets of shape {tuple(targets.shape)} do not fit the outputs, which need targets "
+            f"of shape {tuple(shape)}"
+        )
+
+
+def in_shape(targets: Tensor, shape: torch.Size) -> Tensor:
+    """Targets in the shape of the outputs: those of (batch,) also fit outputs of (batch, 1)."""
+    if targets.ndim == 1 and (*targets.shape, 1) == tuple(shape):
+        return targets.unsqueeze(-1)
+    check_shape(targets, shape)
+    return targets
+
+
+def per_point(log_probs: Tensor) -> Tensor:
+    """Sum over all dimensions but draws and batch, in double precision."""
+    return log_probs.reshape(*log_probs.shape[:2], -1).double().sum(-1)
+
+
+def log_probs_of(log_probs: Tensor, targets: Tensor, ignored: int | None = None) -> Tensor:
+    """Log-likelihoods (draws, batch) of class numbers; `log_probs` are (draws, classes, ...).
+
+    Targets that equal `ignored` do not count.
+    """
+    check_shape(targets, log_probs.shape[2:])
+    if targets.is_floating_point() or targets.is_complex():
+        raise ValueError(
+            f"targets must be class numbers, got {targets.dtype}: convert them with "
+            "targets.long(), or use likelihood='bernoulli' or 'gaussian'"
+        )
+    counts = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
+    classes = torch.where(counts, targets, 0).long()
+    if classes.numel() and not 0 <= classes.min() <= classes.max() < log_probs.shape[1]:
+        raise ValueError(
+            f"targets must be from 0 to {log_probs.shape[1] - 1}, got "
+            f"{int(classes.min())} to {int(classes.max())}"
+        )
+    index = classes.expand(len(log_probs), 1, *classes.shape)
+    return per_point(log_probs.gather(1, index).squeeze(1) * counts)
+
+
+def one_or_two(outputs: Any, known: float | Tensor | None, name: str) -> tuple[Tensor, Tensor]:
+    """Two parameters: both are outputs of the model, or the second is `known` by its `name`."""
+    if isinstance(outputs, (tuple, list)):
+        if len(outputs) != 2 or known is not None:
+            raise ValueError(
+                f"outputs must be one tensor with {name}= given, or pairs of two without; got "
+                f"{len(outputs)} outputs and {name}={shown(known)}"
+            )
+        first, second = map(at_least_float32, outputs)
+        # The second may be one for all targets of a draw, or one for each data point.
+        if second.shape == first.shape[:-1]:  # as gaussian_nll_loss reads it
+            second = second.unsqueeze(-1)
+        missing = [1] * (first.ndim - second.ndim)
+        return first, second.reshape(len(second), *missing, *second.shape[1:]).expand_as(first)
+    if known is None:
+        raise ValueError(
+            f"the {name} of the noise is unknown: give the likelihood {name}=..., or let the model "
+            f"return a tuple, as (mean, {name}); one tensor of two columns is not split"
+        )
+    first = at_least_float32(outputs)
+    return first, torch.as_tensor(known, dtype=first.dtype, device=first.device).expand_as(first)

@@ -1,0 +1,157 @@
+"""The loss of a Trainer must be the mean that N belongs to."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback
+
+import csgmcmc
+from csgmcmc import MemoryDraws
+from csgmcmc.errors import SamplingWarning
+from csgmcmc.integrations.transformers import Pairs, logits, num_targets, trainer_parts
+from csgmcmc.posterior import Gaussian
+from tests.integrations.tiny import assert_same_draws, bert, gpt2, llama, reviews, sentences
+from tests.integrations.trainer_support import OPTIONS, SCHEDULE, chained, manual, trained
+
+
+def test_mean_loss_summed_over_batches_raises(tmp_path):
+    model, data = bert(), reviews()
+    parts = manual(model, data, MemoryDraws())
+    with pytest.raises(ValueError, match="accepts_loss_kwargs"):
+        trained(tmp_path, model, data, parts=parts, gradient_accumulation_steps=2)
+
+
+def test_trainer_parts_sets_accepts_loss_kwargs(tmp_path):
+    model, data = bert(), reviews()
+    draws = trained(tmp_path, model, data, gradient_accumulation_steps=2)
+    assert_same_draws(draws, chained(bert(), data, batch_size=4))
+    assert model.accepts_loss_kwargs is False
+    # A loss that is divided by Trainer's count needs no attribute.
+    trainer_parts(other := llama(), sentences(), SCHEDULE, MemoryDraws(), **OPTIONS)
+    assert not hasattr(other, "accepts_loss_kwargs")
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_shifted_labels_without_loss_type_raise(tmp_path, accumulate):
+    model, data = gpt2(), sentences()
+    parts = manual(model, data, MemoryDraws())
+    with pytest.raises(ValueError, match="loss_type"):
+        trained(tmp_path, model, data, parts=parts, gradient_accumulation_steps=accumulate)
+    model, draws = gpt2(), MemoryDraws()
+    model.loss_type = "ForCausalLM"
+    parts = manual(model, data, draws)
+    trained(tmp_path, model, data, parts=parts, gradient_accumulation_steps=accumulate)
+    assert_same_draws(draws, chained(gpt2(), data, batch_size=2 * accumulate))
+
+
+def test_number_of_sequences_as_num_data_raises(tmp_path):
+    model, data = llama(), sentences()
+    parts = manual(model, data, MemoryDraws(), num_data=len(data))
+    with pytest.raises(ValueError, match="num_data=12"):
+        trained(tmp_path, model, data, parts=parts)
+
+
+def test_one_target_per_sequence(tmp_path):
+    model, data = llama(), sentences()
+    for one in data:
+        one["labels"] = torch.where(torch.arange(8) == 7, one["input_ids"], -100)
+    assert num_targets(data, model) == len(data)
+    parts = manual(model, data, draws := MemoryDraws(), num_data=len(data))
+    trained(tmp_path, model, data, parts=parts, eval_on_start=True, eval_dataset=data)
+    assert_same_draws(draws, chained(llama(), data))
+
+
+def test_batch_without_targets_is_not_checked(tmp_path):
+    model, data = gpt2(), sentences()
+    for one in data[:4]:
+        one["labels"] = torch.full_like(one["labels"], -100)
+    draws = trained(tmp_path, model, data, gradient_accumulation_steps=4)
+    assert_same_draws(draws, chained(gpt2(), data, batch_size=8))
+    parts = manual(model := gpt2(), data, MemoryDraws())
+    with pytest.raises(ValueError, match="loss_type"):
+        trained(tmp_path, model, data, parts=parts, gradient_accumulation_steps=4)
+
+
+def test_check_of_first_batch_does_not_change_draws(tmp_path):
+    """Dropout draws the same numbers with and without it."""
+
+    class NoLook(TrainerCallback):
+        def on_train_begin(self, args, state, control, **parts):
+            parts["model"]._forward_pre_hooks.clear()
+
+    draws = trained(tmp_path, gpt2(dropout=0.1), sentences())
+    unseen = trained(tmp_path, gpt2(dropout=0.1), sentences(), callbacks=[NoLook()])
+    assert_same_draws(draws, unseen, exactly=True)
+
+
+def rated(labels) -> Any:
+    """Sequences with such labels."""
+    return [
+        {**one, "labels": label} for one, label in zip(reviews(len(labels)), labels, strict=True)
+    ]
+
+
+def test_wrong_num_data_warns(tmp_path):
+    parts = manual(model := bert(), data := reviews(), MemoryDraws(), num_data=3)
+    with pytest.warns(SamplingWarning, match="num_data=3"):
+        trained(tmp_path, model, data, parts=parts)
+    parts = manual(model := llama(), data := sentences(masked=False), MemoryDraws(), num_data=3)
+    with pytest.warns(SamplingWarning, match="num_data=3"):
+        trained(tmp_path, model, data, parts=parts)
+    parts = manual(model, data, MemoryDraws(), num_data=10_000)
+    with pytest.warns(SamplingWarning, match="num_data=10000"):
+        trained(tmp_path, model, data, parts=parts)
+    several = rated((torch.arange(36).reshape(12, 3) % 2).float())
+    parts = manual(model := bert(), several, MemoryDraws(), num_data=12)
+    with pytest.warns(SamplingWarning, match="num_data=36"):
+        trained(tmp_path, model, several, parts=parts)
+    trained(tmp_path, bert(), several)
+
+
+NUMBERS = torch.randn(12, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("shape", [(12,), (12, 1)])
+@pytest.mark.parametrize("numbers", [NUMBERS, (3 * NUMBERS).round().long()])
+def test_regression_requires_noise_variance(tmp_path, numbers, shape):
+    data = rated(numbers.reshape(shape))
+    with pytest.raises(ValueError, match="noise_variance="):
+        trainer_parts(bert(labels=1), data, SCHEDULE, MemoryDraws(), **OPTIONS)
+    model, draws = bert(labels=1), MemoryDraws()
+    parts = trainer_parts(model, data, SCHEDULE, draws, noise_variance=0.1, **OPTIONS)
+    assert parts["optimizers"][0].param_groups[0]["num_data"] == 12 / (2 * 0.1)
+    trained(tmp_path, model, data, parts=parts)
+    assert not model._forward_pre_hooks  # the first batch was looked at
+    posterior = csgmcmc.Posterior(
+        model, draws, forward=logits, likelihood=Gaussian(0.1), progress=False
+    )
+    held_out = Pairs(DataLoader(data, batch_size=4))
+    assert posterior.log_scores(held_out).shape == (len(draws), 12)
+    assert posterior.check(held_out).numbers["nll"] > 0
+
+
+def test_regression_labels_of_minus_100_count(tmp_path):
+    data = rated(torch.tensor([-100] * 6 + [1] * 6))
+    model = bert(labels=1)
+    parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), noise_variance=0.5, **OPTIONS)
+    assert parts["optimizers"][0].param_groups[0]["num_data"] == 12
+
+
+def test_language_model_with_num_labels_1_is_not_regression():
+    model = llama()
+    model.config.num_labels = 1
+    parts = trainer_parts(model, sentences(), SCHEDULE, MemoryDraws(), **OPTIONS)
+    assert parts["optimizers"][0].param_groups[0]["num_data"] == num_targets(sentences(), llama())
+
+
+def test_invalid_noise_variance_raises():
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"noise_variance": 0.1}, "noise_variance is for regression"),
+        ({"noise_variance": 0.1, "num_data": 3}, "not both"),
+        ({"noise_variance": 0.0}, "noise_variance must be"),
+    ]
+    for wrong, words in cases:
+        with pytest.raises(ValueError, match=words):
+            trainer_parts(bert(), reviews(), SCHEDULE, MemoryDraws(), **OPTIONS, **wrong)

@@ -1,0 +1,389 @@
+import itertools
+import re
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import cross_entropy, mse_loss
+from torch.utils.data import DataLoader, TensorDataset
+
+import csgmcmc
+from csgmcmc import PSGLD, SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, Keep, Posterior, Stepper
+from csgmcmc.distributed import ProcessLayout
+from csgmcmc.errors import DivergedError, SamplingWarning
+from csgmcmc.loop.watch import Watch
+from tests.support import same_bits
+from tests.test_cost import Count
+
+STEPS = 400
+
+
+def noisy_data(size: int = 400) -> TensorDataset:
+    """Labels that the inputs do not tell: gradients that differ from batch to batch."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(size, 6, generator=generator)
+    return TensorDataset(inputs, torch.randint(3, (size,), generator=generator))
+
+
+def make_chain(sampler=SGHMC, *, batch_size=40, lr=0.1, temperature=1.0, num_data=400, **options):
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    loader = DataLoader(noisy_data(), batch_size, shuffle=True)
+    kind = sampler(
+        model.parameters(),
+        lr,
+        num_data=num_data,
+        temperature=temperature,
+        weight_decay=1e-2,
+        seed=0,
+    )
+    schedule = Cyclical(STEPS, cycles=2, exploration=0.5, draws_per_cycle=4)
+    return Chain(model, cross_entropy, loader, kind, schedule, progress=False, **options)
+
+
+def warned(chain: Chain) -> list[str]:
+    """What a run warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        chain.run()
+    assert all(each.category is SamplingWarning for each in caught)
+    return [str(each.message) for each in caught]
+
+
+# The noise
+
+
+def test_a_callback_that_clears_the_gradients_does_not_silence_it():
+    quiet = make_chain(temperature=1e-5)
+    cleared = make_chain(temperature=1e-5, callbacks=lambda info: info.chain.sampler.zero_grad())
+    assert len(warned(cleared)) == len(warned(quiet)) == 1
+
+
+def test_a_check_in_a_callback_leaves_the_chains_generators_alone():
+    def last_weight(checks: bool) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(1)
+
+        class Jittered(torch.utils.data.Dataset):
+            def __len__(self):
+                return 400
+
+            def __getitem__(self, index):
+                inputs, target = noisy_data()[index]
+                return inputs + torch.randn(6, generator=generator), target
+
+        def look(info):
+            if checks and info.tick.step == STEPS - 2:
+                run = {"run": chain.stepper, "loss": chain.loss, "data": chain.data}
+                held_out = DataLoader(noisy_data(), 100)
+                Posterior(chain.model, chain.draws).check(held_out, **run)
+
+        torch.manual_seed(0)
+        model = nn.Linear(6, 3)
+        loader = DataLoader(Jittered(), 40)
+        sampler = SGLD(model.parameters(), 0.1, num_data=400, seed=0)
+        schedule = Constant(STEPS, draws=4)
+        options = {"generators": [generator], "callbacks": look, "watch": False}
+        chain = Chain(model, cross_entropy, loader, sampler, schedule, progress=False, **options)
+        chain.run()
+        return model.weight.detach()
+
+    assert torch.equal(last_weight(checks=True), last_weight(checks=False))
+
+
+@pytest.mark.parametrize(("sampler", "lr"), [(SGHMC, 0.1), (SGLD, 0.1), (PSGLD, 0.01)])
+def test_dominant_minibatch_noise_is_warned_of_once_with_the_ratio_of_the_check(sampler, lr):
+    chain = make_chain(sampler, lr=lr, temperature=1e-5)
+    (words,) = warned(chain)
+    assert "close to a snapshot ensemble" in words
+    assert "temperature 1e-05" in words
+    (said,) = re.findall(r"injected noise is (\S+) times", words)
+    posterior = Posterior(chain.model, chain.draws)
+    found = posterior.check(DataLoader(noisy_data(), 100), run=chain)
+    assert 1 / 2 < float(said) / found.numbers["noise_ratio"] < 2
+
+
+def test_the_warning_is_of_the_line_that_runs_the_chain():
+    chain = make_chain(temperature=1e-5)
+    with pytest.warns(SamplingWarning) as caught:
+        chain.run()
+    assert caught[0].filename == __file__
+
+
+def test_minibatches_that_heat_a_warm_chain_have_a_warning_of_their_own():
+    of_num_data, words = warned(make_chain(lr=0.5, batch_size=10, num_data=100_000))
+    assert "num_data=100000, but the data set has 400 examples" in of_num_data
+    assert "heats the chain to a temperature of up to" in words
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sampler": SGLD},
+        {"sampler": SGNHT, "temperature": 1e-5, "lr": 0.05},  # its thermostat makes up for it
+        {"temperature": 0.0},  # an ensemble of snapshots, as asked for
+        {"temperature": 1e-5, "batch_size": 400},  # there are no minibatches
+        {"temperature": 1e-5, "watch": False},
+    ],
+)
+def test_runs_that_are_as_asked_for_are_silent(options):
+    assert warned(make_chain(**options)) == []
+
+
+def test_a_sampler_that_does_not_declare_its_noise_is_silent(monkeypatch):
+    monkeypatch.setattr("csgmcmc.SGHMC.uncorrected_variance", lambda *_: None)
+    assert warned(make_chain(temperature=1e-5)) == []
+
+
+class StandardGaussian(nn.Module):
+    """A density that begins at its mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.points = nn.Parameter(torch.zeros(1, 2))
+
+    def forward(self):
+        return self.points.square().sum() / 2
+
+
+def test_plain_optimizers_and_densities_are_silent():
+    model = nn.Linear(6, 3)
+    loader = DataLoader(noisy_data(), 10)
+    schedule = Constant(60, keep=Keep(every=10))
+    sgd = torch.optim.SGD(model.parameters(), 0.1)
+    assert warned(Chain(model, cross_entropy, loader, sgd, schedule, progress=False)) == []
+    density = StandardGaussian()
+    cold = SGLD(density.parameters(), 0.1, num_data=1, temperature=1e-6)
+    assert warned(Chain(density, None, None, cold, schedule, progress=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("clip", "words"),
+    [(None, "the injected noise is"), (1e-3, "clip=0.001 still acts while sampling, at 100%")],
+)
+def test_stacked_chains_are_watched(clip, words):
+    model = csgmcmc.stack(lambda: nn.Linear(6, 3), chains=3)
+    sampler = SGHMC(model.parameters(), 0.1, num_data=400, temperature=1e-5)
+    loader = DataLoader(noisy_data(), 40, shuffle=True)
+    schedule = Constant(100, draws=2)
+    chain = Chain(model, cross_entropy, loader, sampler, schedule, clip=clip, progress=False)
+    (said,) = warned(chain)
+    assert words in said
+
+
+def test_clipping_that_never_acts_is_not_warned_of():
+    assert warned(make_chain(clip=1e3)) == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"accumulate": 2}, {"autocast": torch.bfloat16}, {"clip": 1e3}, {"device": "cpu"}]
+)
+def test_options_of_the_chain_do_not_hide_the_noise(options):
+    (words,) = warned(make_chain(temperature=1e-5, **options))
+    assert "the injected noise is" in words
+
+
+def test_parameters_that_only_some_losses_use_are_left_out():
+    """An expert that a step does not ask has no gradient there."""
+    used, parts = itertools.count(), nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 3)])
+
+    def loss(model, batch):
+        inputs, labels, _ = batch
+        outputs = model[0](inputs)
+        return cross_entropy(outputs + model[1](inputs) if next(used) % 2 else outputs, labels)
+
+    sampler = SGHMC(parts.parameters(), 0.1, num_data=400, temperature=1e-5, seed=0)
+    inputs, labels = noisy_data().tensors
+    loader = DataLoader(TensorDataset(inputs, labels, labels), 40, shuffle=True)
+    (words,) = warned(Chain(parts, loss, loader, sampler, Constant(100, draws=2), progress=False))
+    assert "the injected noise is" in words
+
+
+def test_a_sharded_model_is_watched():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        sampler = SGHMC(model.parameters(), 0.1, num_data=400, temperature=1e-5, seed=0)
+        loader = DataLoader(noisy_data(), 40, shuffle=True)
+        schedule = Constant(60, draws=1)
+        chain = Chain(model, cross_entropy, loader, sampler, schedule, clip=1e3, progress=False)
+        (words,) = warned(chain)
+    finally:
+        dist.destroy_process_group()
+    assert "the injected noise is" in words
+
+
+def test_a_replica_that_does_not_write_is_silent():
+    """Of the replicas of a chain, one speaks."""
+    chain = make_chain(temperature=1e-5)
+    chain.stepper.layout = ProcessLayout(replica_id=1, replicas=2)  # after it was made: it is alone
+    assert warned(chain) == []
+
+
+def test_watching_changes_no_bit_and_costs_the_same_for_a_longer_run():
+    added = []
+    for steps in (120, 240):
+        found = []
+        for watch in (True, False):
+            chain = make_chain(watch=watch, clip=1e3)
+            chain.stepper.schedule = Constant(steps, draws=1)
+            with Count() as count:
+                chain.run()
+            found.append((chain, count.total, torch.get_rng_state()))
+        (watched, dear, state), (plain, cheap, same_state) = found
+        assert same_bits(watched.model, plain.model)
+        assert str(watched.sampler.state_dict()) == str(plain.sampler.state_dict())
+        assert torch.equal(state, same_state)
+        assert all(map(torch.equal, gradients(watched), gradients(plain)))
+        added.append(dear - cheap)
+    assert 0 < added[0] == added[1] < 500
+
+
+def gradients(chain: Chain) -> list[torch.Tensor]:
+    return [param.grad for param in chain.model.parameters() if param.grad is not None]
+
+
+# The loss
+
+
+def regression(lr: float) -> Chain:
+    """A quadratic: the curvature of the mean loss is 2, so that lr is stable below 1."""
+    inputs = torch.tensor([[1.0], [-1.0]])
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    sampler = SGLD(model.parameters(), lr, num_data=2, temperature=0.0)
+    schedule = Constant(1000, draws=1)
+    return Chain(model, mse_loss, [(inputs, inputs)], sampler, schedule, progress=False)
+
+
+def test_an_unstable_lr_is_warned_of_before_the_chain_diverges():
+    unstable = "lr is too high, and the chain may diverge"
+    with (
+        pytest.warns(SamplingWarning, match=unstable) as caught,
+        pytest.raises(DivergedError) as diverged,
+    ):
+        regression(lr=1.1).run()
+    (said,) = re.findall(r"at step (\d+)", str(caught[0].message))
+    assert len(caught) == 1
+    assert int(said) < diverged.value.tick.step / 2
+
+
+def test_a_stable_lr_is_silent():
+    assert warned(regression(lr=0.99)) == []
+
+
+def losses_as_given(losses: list[float], cycles: int, **options) -> Chain:
+    """A chain whose loss is what the data say."""
+    model = nn.Linear(1, 1)
+    sampler = SGLD(model.parameters(), 0.1, num_data=1000, temperature=0.0)
+    schedule = Cyclical(len(losses), cycles, exploration=0.5, draws_per_cycle=1)
+
+    def loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        return batch + 0 * model.weight.sum()  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+
+    batches = [torch.tensor(each) for each in losses]
+    return Chain(model, loss, batches, sampler, schedule, progress=False, **options)
+
+
+def test_a_high_loss_is_warned_of_at_the_end_of_a_cycle_and_not_in_its_middle():
+    middle = [1.0] + 60 * [2.8] + 60 * [0.5]
+    assert warned(losses_as_given(middle, cycles=1)) == []
+    (words,) = warned(losses_as_given(middle[:61], cycles=1))
+    assert "the loss is 2.8 at the end of cycle 1, and was 1 at the first step" in words
+    (words,) = warned(losses_as_given([1.0] + 59 * [2.8] + 60 * [0.5], cycles=2))
+    assert "at the end of cycle 1" in words
+
+
+def test_one_bad_batch_is_not_warned_of():
+    assert warned(losses_as_given([2.3, 2.0, 40.0, *50 * [1.0]], cycles=1)) == []
+
+
+def test_a_jump_is_warned_of_if_the_cycle_ends_before_the_loss_recovers():
+    """At a restart the large lr may undo what was learned, which is what it is for."""
+    jump = [*20 * [2.3], *30 * [0.1], 9.0, 40.0, 90.0, 20.0, 8.0]
+    assert warned(losses_as_given([*jump, *15 * [1.9], *30 * [0.1]], cycles=1)) == []
+    (words,) = warned(losses_as_given([*jump, *45 * [1.9]], cycles=1))
+    assert "jumped to 90 at step 52 (cycle 1, sample, lr 0.0" in words
+    assert "and is 1.9 at the end of cycle 1, and was 2.3 at the first step: lr is too" in words
+
+
+def test_an_easy_first_batch_causes_no_warning():
+    """Of losses that differ much from one batch to the next, as those of single data points do."""
+    losses = (50 * torch.randn(600, generator=torch.Generator().manual_seed(0)) ** 2).tolist()
+    assert warned(losses_as_given([0.1, *losses], cycles=1)) == []
+    (words,) = warned(losses_as_given([0.1, *losses, *[50 * each for each in losses]], cycles=1))
+    assert "and was 0.1 at the first step" in words
+
+
+def test_a_resumed_run_is_compared_with_its_first_step(tmp_path):
+    """Not with that at which it resumed: there the loss is lower, and it rises in each cycle."""
+
+    def chain(**options) -> Chain:
+        losses = [6.9, *49 * [1.0], *50 * [3.5], *20 * [1.0]]
+        store = csgmcmc.DrawStore(tmp_path)
+        return losses_as_given(losses, 1, draws=store, checkpoint_every=40, **options)
+
+    def stop(moment) -> None:
+        if moment.tick.step == 45:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        chain(callbacks=stop).run()
+    resumed = chain()
+    with warnings.catch_warnings(action="error"):
+        resumed.run(resume=True)
+    saved = torch.load(tmp_path / "checkpoints" / "0000.pt", weights_only=True)
+    assert saved["watch"] == {"start_loss": pytest.approx(6.9)}
+
+
+def test_losses_below_zero_are_compared_too():
+    """A density of the data may be above 1."""
+    assert warned(losses_as_given([-5.0] + 60 * [-1.0], cycles=1)) == []
+    (words,) = warned(losses_as_given([-5.0] + 60 * [9.0], cycles=1))
+    assert "and was -5 at the first step" in words
+
+
+# Loops written by hand
+
+
+def stepper_of(losses: list[float], chain_id: int = 0) -> Stepper:
+    """A stepper that takes no step: the losses are given to the watch one by one."""
+    model = nn.Linear(1, 1)
+    sampler = SGLD(model.parameters(), 0.1, num_data=1000, temperature=0.0, chain_id=chain_id)
+    return Stepper(model, sampler, Constant(len(losses), draws=1))
+
+
+def watch_losses(watch: Watch, stepper: Stepper, losses: list[float], first: int = 0) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step, loss in enumerate(losses, start=first):
+            watch.look(stepper.schedule(step), loss)
+    assert all(each.filename == __file__ for each in caught)
+    return [str(each.message) for each in caught]
+
+
+def test_watch_a_hand_written_loop():
+    losses = [1.0] + 60 * [9.0]
+    stepper = stepper_of(losses, chain_id=3)
+    (words,) = watch_losses(Watch(stepper), stepper, losses)
+    assert words.startswith("chain 3: the loss is 9 at step 2")
+
+
+def test_the_state_of_a_watch_is_the_loss_of_the_first_step():
+    losses = [6.9, *30 * [1.0], *30 * [3.5]]
+    stepper = stepper_of(losses)
+    first = Watch(stepper)
+    assert first.state_dict() == {"start_loss": None}
+    assert watch_losses(first, stepper, losses[:31]) == []
+    assert first.state_dict() == {"start_loss": 6.9}
+    resumed = Watch(stepper)
+    resumed.load_state_dict(first.state_dict())
+    assert watch_losses(resumed, stepper, losses[31:], first=31) == []
+    forgetful = Watch(stepper)
+    assert watch_losses(forgetful, stepper, [1.0, *losses[32:]], first=31)

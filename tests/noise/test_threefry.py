@@ -1,0 +1,122 @@
+"""Threefry against its authors' published answers, and normal numbers against plain arithmetic."""
+
+import importlib
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from numba import njit
+from numba.core.caching import IndexDataCacheFile
+
+from csgmcmc.noise import numba_kernels as kernels
+from csgmcmc.noise import threefry as tensors
+
+# Of Random123's kat_vectors: counter, key and result of Threefry-4x32 with 13 rounds. The last
+# counter and key are digits of pi.
+KNOWN_ANSWERS = [
+    ("00000000 " * 8, "531c7e4f 39491ee5 2c855a92 3d6abf9a"),
+    ("ffffffff " * 8, "c4189358 1c9cc83a d5881c67 6a0a89e0"),
+    (
+        "243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0 082efa98 ec4e6c89",
+        "4aa71d8f 734738c2 431fc6a8 ae6debf1",
+    ),
+]
+
+
+@njit
+def words_from(counter, key):
+    """Four random words of the kernels."""
+    a, b, c, d = counter[0], counter[1], counter[2], counter[3]
+    return kernels.threefry(a, b, c, d, key[0], key[1], key[2], key[3])
+
+
+def words_of(text: str) -> np.ndarray:
+    return np.array([int(word, 16) for word in text.split()], np.uint32)
+
+
+@pytest.mark.parametrize(("inputs", "answer"), KNOWN_ANSWERS)
+def test_known_answers(inputs, answer):
+    counter, key = words_of(inputs)[:4], words_of(inputs)[4:]
+    assert np.array_equal(words_from(counter, key), words_of(answer))
+    found = tensors.threefry(*(list(torch.from_numpy(w.view(np.int32))) for w in (counter, key)))
+    assert np.array_equal(torch.stack(found).numpy().view(np.uint32), words_of(answer))
+
+
+def reference(seed: int, chain: int, parameter: int, step: int, position: int) -> float:
+    """The documented layout, one number at a time, in double precision."""
+    block, number = position // 64 * 16 + position % 16, position // 16 % 4
+    counter = np.array([block % 2**32, block >> 32, step % 2**32, step >> 32], np.uint32)
+    key = np.array([seed % 2**32, seed >> 32, chain, parameter], np.uint32)
+    words = [int(word) for word in words_from(counter, key)]
+    first, second = words[number // 2 * 2], words[number // 2 * 2 + 1]
+    radius = math.sqrt(-2 * math.log(((first >> 1) + 0.5) / 2**31))
+    quarter, rest = second >> 30, (second >> 8) % 2**22
+    angle = (quarter + (rest - 2**21 + 0.5) / 2**22) * math.pi / 2
+    return radius * (math.sin(angle) if number % 2 else math.cos(angle))
+
+
+@pytest.mark.parametrize("step", [0, 3, 2**40 + 5])
+def test_every_number_is_where_the_layout_says(step):
+    start, seed, chain, parameter = 64 * 2**33 + 50, 2**63 + 11, 7, 5
+    runs = np.array([[parameter, chain, start, 200]])
+    (found,) = tensors.normals(runs, seed=seed, step=step)
+    expected = [reference(seed, chain, parameter, step, start + i) for i in range(200)]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=2e-6)
+
+
+def test_extreme_words_give_finite_numbers():
+    extremes = torch.tensor([0, 1, 2, -1, -2, 2**31 - 1, -(2**31)], dtype=torch.int32)
+    first, second = torch.meshgrid(extremes, extremes, indexing="ij")
+    numbers = torch.stack(tensors.two_normals(first, second))
+    assert numbers.isfinite().all()
+    largest = math.sqrt(-2 * math.log(2**-32))
+    assert float(numbers.norm(dim=0).max()) == pytest.approx(largest, rel=1e-5)
+
+
+def test_the_square_root_is_correctly_rounded():
+    values = torch.rand(100_000, generator=torch.Generator().manual_seed(0)) * 45
+    assert np.array_equal(tensors._sqrt(values).numpy(), np.sqrt(values.numpy()))
+
+
+def test_a_kernel_without_a_folder_for_its_cache_is_compiled_anew():
+    namespace = {}
+    exec("def double(x): return 2 * x", namespace)  # noqa: S102  (a function that is in no file)
+    assert kernels._kernel(namespace["double"])(4) == 8
+
+
+@pytest.mark.parametrize("failing", ["_save_index", "_save_data", "_load_index", "_load_data"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), EOFError()])
+def test_a_kernel_whose_cache_fails_is_used_all_the_same(tmp_path, monkeypatch, failing, error):
+    """A full disk, a folder that is read-only, a damaged file."""
+    monkeypatch.setattr(kernels.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "doubling.py").write_text("def double(x): return 2 * x")
+    double = importlib.import_module("doubling").double
+    assert kernels._kernel(double)(4) == 8
+    assert list(tmp_path.rglob("*.nbc"))  # kept, for the next
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(IndexDataCacheFile, failing, fail)
+    kernel = kernels._kernel(double)
+    assert kernel(4) == 8
+    assert kernel(4.5) == 9.0
+
+
+def test_numba_is_imported_with_the_first_step_only():
+    """It takes longer to import than all of this library."""
+    code = """
+import sys, torch, csgmcmc, csgmcmc.samplers
+csgmcmc.samplers.discover()
+param = torch.ones(3)
+sampler = csgmcmc.SGHMC([param], lr=0.1, num_data=1)
+assert "numba" not in sys.modules
+param.grad = torch.ones(3)
+sampler.step()
+assert "numba" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
