@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import csgmcmc
 from benchmarks.plan import Plan
 from benchmarks.wire import measure_wire
-from csgmcmc.cli.script import load_function, make_chain
+from csgmcmc.cli.run import load_function, make_chain
 
 WARM_UP, REPEATS = 4, 5
 PROBE = 64 * 2**20  # bytes with which the disk is timed

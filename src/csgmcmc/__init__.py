@@ -4,13 +4,13 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from csgmcmc.discovery import refuse_removed
 from csgmcmc.distributed import ProcessLayout, init_distributed, shutdown_distributed
 from csgmcmc.draws import Draw, DrawStore, MemoryDraws
 from csgmcmc.errors import DivergedError
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.lr_range import suggest_lr
 from csgmcmc.posterior import Posterior, refresh_batchnorm
-from csgmcmc.removed import refuse_removed
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Keep, Ramp, Schedule, Tick
 from csgmcmc.stacked import Stack, stack

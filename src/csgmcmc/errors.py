@@ -4,16 +4,14 @@ All exceptions derive from `CsgmcmcError`, and their names end in Error. Wrong a
 `ValueError`s.
 """
 
+import inspect
+import warnings
 from pathlib import Path
 from typing import Any
 
 
 class CsgmcmcError(Exception):
     """Base class of this library's exceptions. All of them can be pickled."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Exceptions are pickled as a call with their message, which some constructors make.
-        return _unpickled, (type(self), self.args, self.__dict__)
 
 
 class DivergedError(CsgmcmcError, RuntimeError):
@@ -26,21 +24,19 @@ class DivergedError(CsgmcmcError, RuntimeError):
     """
 
     def __init__(
-        self,
-        what: str,
-        tick: Any,
-        lr: float,
-        chain_ids: list[int],
-        checkpoint: Path | None = None,
+        self, what: str, tick: Any, lr: float, chain_ids: list[int], checkpoint: Path | None = None
     ) -> None:
+        super().__init__(what, tick, lr, chain_ids, checkpoint)  # what a pickled error is made of
         self.tick, self.lr, self.chain_ids = tick, lr, chain_ids
-        which = f"chain {', '.join(map(str, chain_ids))}"
+
+    def __str__(self) -> str:
+        what, tick, lr, chain_ids, checkpoint = self.args
         good = f" The last good checkpoint is {checkpoint}." if checkpoint else ""
-        super().__init__(
-            f"{which} diverged: {what} is not finite at step {tick.step} (cycle {tick.cycle + 1}, "
-            f"{tick.stage}, lr {lr:.3g}). Lower lr, or clip the gradients, and start again; if it "
-            "happens in exploration, a lower exploration_temperature may help. "
-            f"All draws kept so far can be read.{good}"
+        return (
+            f"chain {', '.join(map(str, chain_ids))} diverged: {what} is not finite at step "
+            f"{tick.step} (cycle {tick.cycle + 1}, {tick.stage}, lr {lr:.3g}). Lower lr, or clip "
+            "the gradients, and start again; if it happens in exploration, a lower "
+            f"exploration_temperature may help. All draws kept so far can be read.{good}"
         )
 
 
@@ -48,7 +44,11 @@ class DrawConflictError(CsgmcmcError, ValueError):
     """A different draw of the same chain and step is already stored."""
 
     def __init__(self, chain_id: int, step: int) -> None:
-        super().__init__(
+        super().__init__(chain_id, step)
+
+    def __str__(self) -> str:
+        chain_id, step = self.args
+        return (
             f"chain {chain_id} already has a different draw at step {step}: a run that does not "
             "continue exactly from these draws needs a chain_id or a store of its own"
         )
@@ -74,8 +74,9 @@ class StoreWarning(UserWarning):
     """A damaged part of a store is skipped; the rest is usable."""
 
 
-def _unpickled(kind: type[CsgmcmcError], args: tuple[Any, ...], values: dict[str, Any]) -> Any:
-    error = kind.__new__(kind)
-    error.args = args
-    error.__dict__.update(values)
-    return error
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of the line of the user's code that called this library."""
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("csgmcmc."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level + 1)

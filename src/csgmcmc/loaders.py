@@ -1,13 +1,18 @@
-"""Data loaders: their sizes, a description to compare, and batches on a device."""
+"""Data loaders and their batches: sizes, a description to compare, and the loss of a batch."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, DistributedSampler, IterableDataset, SubsetRandomSampler
 
 from csgmcmc.arguments import shown
+
+Loss = Callable[..., Tensor]
+"""Mean negative log-likelihood of a batch; see `batch_loss` for how it is called."""
 
 
 def check_data(data: Any, name: str = "data") -> None:
@@ -46,20 +51,47 @@ def describe_loader(loader: Any) -> dict[str, Any]:
 def size_of(loader: Any) -> int:
     """N of a loader: the length of its data set, or of the subset that an epoch goes through."""
     sampler = getattr(loader, "sampler", None)
+    remedy = "give num_data, the number of data points that the mean loss is over"
     try:
         size = len(loader.dataset)
         seen = size if sampler is None or isinstance(sampler, DistributedSampler) else len(sampler)
     except (AttributeError, TypeError) as error:
-        raise ValueError(
-            "the size of the data set is not known: give num_data, the number of data points that "
-            "the mean loss is over"
-        ) from error
+        raise ValueError(f"the size of the data set is not known: {remedy}") from error
     if seen != size and not isinstance(sampler, SubsetRandomSampler):
         raise ValueError(
-            f"an epoch of the loader has {seen} of the {size} data points of its set: give "
-            "num_data, the number of data points that the mean loss is over"
+            f"an epoch of the loader has {seen} of the {size} data points of its set: {remedy}"
         )
     return seen
+
+
+def is_pair(batch: Any) -> bool:
+    """Whether a batch is a pair of inputs and targets."""
+    return isinstance(batch, (tuple, list)) and len(batch) == 2
+
+
+def batch_loss(loss: Loss | None, model: Callable[..., Any], batch: Any) -> Tensor:
+    """`loss(model(inputs), targets)` for a pair, `loss(model, batch)` for any other batch.
+
+    Without a loss the model is a density, which returns U.
+    """
+    if loss is None:
+        return model()
+    if is_pair(batch):
+        return loss(model(batch[0]), batch[1])
+    return loss(model, batch)
+
+
+@contextmanager
+def quietly(model: nn.Module) -> Iterator[None]:
+    """Evaluate `model` without side effects: no gradients, eval mode, and modes restored after."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

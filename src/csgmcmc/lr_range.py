@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from csgmcmc.arguments import check_count, check_number
-from csgmcmc.batches import Loss
 from csgmcmc.errors import DivergedError
-from csgmcmc.loaders import size_of
+from csgmcmc.loaders import Loss, size_of
 from csgmcmc.loop import Chain, StepInfo
 from csgmcmc.randomness import preserved_random_state
 from csgmcmc.samplers import SGHMC, Sampler

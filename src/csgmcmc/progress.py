@@ -3,26 +3,7 @@
 import time
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.text import Text
-
-
-def duration(seconds: float) -> str:
-    """Minutes and seconds, or hours too."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-class _Time(ProgressColumn):
-    max_refresh = 0.5  # seconds
-
-    def render(self, task: Task) -> Text:
-        elapsed = duration(task.elapsed or 0.0)
-        if task.finished:
-            return Text(f"took {elapsed}")
-        left = task.time_remaining
-        return Text(f"{elapsed} elapsed" if left is None else f"{duration(left)} left")
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 
 class Bar:
@@ -51,15 +32,23 @@ class Bar:
         transient: bool = False,
         console: Console | None = None,
     ) -> None:
-        self._title, self._total, self._done = title, total, done
-        self._width, self._transient, self._console = width, transient, console
-        self._appears = time.monotonic() + patience if shown else float("inf")
-        self._bar: Progress | None = None
+        self._done, self._bar = done, None
+        self._appears = time.monotonic() + patience
+        if shown and (console := console or Console(stderr=True)).is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=width),
+                TextColumn("{task.fields[state]}"),
+                TimeRemainingColumn(elapsed_when_finished=True),
+                console=console,
+                transient=transient,
+            )
+            self._task = self._bar.add_task(title, total=total, completed=done, state="")
 
     @property
     def visible(self) -> bool:
         """Whether the bar is on the screen."""
-        return self._bar is not None
+        return self._bar is not None and self._bar.live.is_started
 
     def advance(self, amount: float) -> None:
         """Add to the work done."""
@@ -68,21 +57,9 @@ class Bar:
     def update(self, done: float, state: str = "") -> None:
         """Set the work done, and the text beside the bar."""
         self._done = done
-        if self._bar is None and time.monotonic() >= self._appears:
-            self._appears = float("inf")
-            console = self._console or Console(stderr=True)
-            if console.is_terminal:
-                self._bar = Progress(
-                    TextColumn("{task.description}"),
-                    BarColumn(bar_width=self._width),
-                    TextColumn("{task.fields[state]}"),
-                    _Time(),
-                    console=console,
-                    transient=self._transient,
-                )
-                self._task = self._bar.add_task(self._title, total=self._total, state=state)
-                self._bar.start()
         if self._bar is not None:
+            if not self.visible and time.monotonic() >= self._appears:
+                self._bar.start()
             self._bar.update(self._task, completed=done, state=state)
 
     def __enter__(self) -> "Bar":
@@ -90,5 +67,5 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if self.visible:
+            self._bar.stop()  # pyright: ignore[reportOptionalMemberAccess]

@@ -16,11 +16,10 @@ from typing import Any
 from torch import nn
 
 from csgmcmc.arguments import check_count, check_items, check_kind, check_number, shown
-from csgmcmc.batches import Loss
 from csgmcmc.draws import DrawStore, keep_trainable
 from csgmcmc.draws.tensors import checksum
 from csgmcmc.errors import SettingsMismatchError
-from csgmcmc.loaders import describe_loader
+from csgmcmc.loaders import Loss, describe_loader
 from csgmcmc.loop import Chain
 from csgmcmc.loop.num_data import default_num_data
 from csgmcmc.loop.parts import all_tensors

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import DistributedSampler
 
-from csgmcmc.batches import Loss, batch_loss, is_pair
-from csgmcmc.loaders import size_of, to_device
+from csgmcmc.loaders import Loss, batch_loss, is_pair, size_of, to_device
 from csgmcmc.posterior import Posterior
 from csgmcmc.posterior.passes import plain_split
 from csgmcmc.randomness import Generator, generators_of, preserved_random_state

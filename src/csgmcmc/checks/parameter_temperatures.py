@@ -19,12 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from csgmcmc.batches import Loss, batch_loss
 from csgmcmc.diagnostics import effective_noise, kinetic_temperature, temperature_of_products
 from csgmcmc.diagnostics.noise import EffectiveNoise
 from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.draws import Draw
-from csgmcmc.loaders import to_device
+from csgmcmc.loaders import Loss, batch_loss, to_device
 from csgmcmc.loop import Stepper
 from csgmcmc.loop.ticks import evenly_spaced, sampling_ticks
 from csgmcmc.posterior import Posterior

@@ -7,12 +7,12 @@ from typing import Any
 from rich.console import Console
 
 from csgmcmc.arguments import check_flag
-from csgmcmc.batches import Loss
 from csgmcmc.checks.evaluation import Evaluation, evaluate
 from csgmcmc.checks.parameter_temperatures import ParameterReport
 from csgmcmc.checks.predictions import check_predictions
 from csgmcmc.checks.sampling import Run, as_run, check_sampling
 from csgmcmc.checks.verdict import Advice, Numbers, Verdict
+from csgmcmc.loaders import Loss
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.posterior import Posterior
 

@@ -5,12 +5,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from csgmcmc.arguments import check_function, check_kind
-from csgmcmc.batches import Loss
 from csgmcmc.checks.likelihood import LikelihoodRatio, likelihood_ratio
 from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports
 from csgmcmc.checks.verdict import Advice, Numbers, Verdict, listed, percents
 from csgmcmc.diagnostics.temperature import Temperature
-from csgmcmc.loaders import check_data
+from csgmcmc.loaders import Loss, check_data
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.loop import noise_ratio as noise
 from csgmcmc.loop.ticks import sampling_temperature

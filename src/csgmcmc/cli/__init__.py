@@ -1,11 +1,20 @@
-"""The command line: one module per command, whose function has the module's name."""
+"""The command line: one module per command, whose function has the module's name.
 
-from typing import Annotated
+Errors and warnings of this library are printed in one line; an error of a user's own code keeps its
+traceback.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from traceback import walk_tb
+from typing import Annotated, Any
 
 import typer
 
 import csgmcmc
 from csgmcmc.cli import inspect, report, run
+from csgmcmc.errors import CsgmcmcError, SettingsMismatchError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -20,5 +29,35 @@ def main(
         raise typer.Exit
 
 
+def in_one_line(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with errors in one line, and exit code 2 after one."""
+
+    @wraps(command)
+    def wrapped(**arguments: Any) -> None:
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *others: Any) -> None:
+            if category.__module__.startswith("csgmcmc."):
+                typer.secho(f"csgmcmc: {message}", err=True, fg="yellow")
+            else:
+                shown(message, category, *others)
+
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = show
+                command(**arguments)
+        except (CsgmcmcError, ValueError, OSError) as error:
+            *_, (innermost, _) = walk_tb(error.__traceback__)
+            if not innermost.f_globals.get("__name__", "").startswith("csgmcmc."):
+                raise
+            mismatch = isinstance(error, SettingsMismatchError)
+            remedy = ": use another folder, or delete this one" if mismatch else ""
+            message = " ".join(f"csgmcmc: {error}{remedy}".splitlines())
+            typer.secho(message, err=True, fg="red")
+            raise typer.Exit(2) from error
+
+    return wrapped
+
+
 for command in (run.run, inspect.inspect, report.report):
-    app.command()(command)
+    app.command()(in_one_line(command))

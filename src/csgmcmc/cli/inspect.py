@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from csgmcmc.cli.messages import errors_in_one_line, fail
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import StoreWarning
 from csgmcmc.loop.checkpoint import steps_at_checkpoint
@@ -17,7 +16,7 @@ from csgmcmc.report import store as store_report
 def open_store(folder: Path) -> DrawStore:
     """The store in a folder; its problems are shown by `csgmcmc inspect`."""
     if not (folder / "store.json").exists():
-        raise fail(f"{folder} is not a draw store: it has no store.json")
+        raise ValueError(f"{folder} is not a draw store: it has no store.json")
     with warnings.catch_warnings(action="ignore", category=StoreWarning):
         return DrawStore(folder)
 
@@ -30,10 +29,9 @@ def inspect(
 
     Files that a killed run left over are removed when its chain is resumed.
     """
-    with errors_in_one_line():
-        draws = open_store(folder)
-        damages = None if quick else draws.verify()
-        steps = {number: steps_at_checkpoint(folder, number) for number in draws.headers()}
+    draws = open_store(folder)
+    damages = None if quick else draws.verify()
+    steps = {number: steps_at_checkpoint(folder, number) for number in draws.headers()}
     taken = {number: step for number, step in steps.items() if step is not None}
     Console().print(store_report.overview(draws, damages, taken), highlight=False, soft_wrap=True)
     if draws.problems or damages:

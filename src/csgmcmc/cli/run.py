@@ -1,16 +1,17 @@
 """`csgmcmc run`: run the chains of a user's own script."""
 
+import importlib
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from csgmcmc.arguments import check_count, counted
-from csgmcmc.cli.messages import errors_in_one_line, warnings_in_one_line
-from csgmcmc.cli.script import load_function, make_chain, takes
 from csgmcmc.devices import check_device
 from csgmcmc.distributed import ProcessLayout, init_distributed, shutdown_distributed
 from csgmcmc.draws import DrawStore
@@ -20,6 +21,9 @@ from csgmcmc.stacked import Stack
 
 CHAIN_SEED_OFFSET = 1000  # between the seeds of two chains
 BATCH_SEED_OFFSET = 500  # between the seed of a chain's initial weights and that of its batches
+VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+OFFERED = ("chain_id", "device", "draws", "layout", "seed")
+"""Arguments that a function receives if it has parameters with these names."""
 
 
 def run(
@@ -35,8 +39,7 @@ def run(
     is_main = os.environ.get("RANK", "0") == "0"  # the one process of torchrun that prints
     folder = out or Path("runs", Path(script.rpartition(":")[0].removesuffix(".py")).name)
     try:
-        with errors_in_one_line(), warnings_in_one_line():
-            store = _run_chains(load_function(script), folder, chains, device, resume)
+        store = _run_chains(load_function(script), folder, chains, device, resume)
     except KeyboardInterrupt as error:
         if is_main:
             where = getattr(error, "__notes__", ["stopped"])[0].partition(";")[0]
@@ -63,13 +66,13 @@ def _run_chains(
         here = replace(init_distributed(), mesh=None)
         numbers = range(rank, total, world)
     if device is not None:
-        if not takes(function, "device") and not takes(function, "layout"):
+        if not {"device", "layout"} & signature(function).parameters.keys():
             raise ValueError("device is given, but the function takes neither device nor layout")
         here = replace(here, device=check_device(device))
     path = out
     for number in numbers:
         layout = replace(here, chain_id=number, chains=total)
-        chain = _make_chain(function, out, layout)
+        chain = _make_chain_of(function, out, layout)
         path = chain.draws.path  # pyright: ignore[reportAttributeAccessIssue]
         with seeded(CHAIN_SEED_OFFSET * number + BATCH_SEED_OFFSET + layout.replica_id):
             chain.run(resume=resume)
@@ -77,8 +80,8 @@ def _run_chains(
     return DrawStore(path)
 
 
-def _make_chain(function: Callable[..., Any], out: Path, layout: ProcessLayout) -> Chain:
-    """Call the function for one chain, and check that it used its arguments."""
+def _make_chain_of(function: Callable[..., Any], out: Path, layout: ProcessLayout) -> Chain:
+    """Call the function for the chain of `layout`, and check that it used its arguments."""
     number, offered = layout.chain_id, {"layout": layout, "device": layout.device}
     offered |= {"chain_id": number, "draws": DrawStore(out)}
     chain = make_chain(function, seed=CHAIN_SEED_OFFSET * number, **offered)
@@ -91,3 +94,44 @@ def _make_chain(function: Callable[..., Any], out: Path, layout: ProcessLayout) 
     if chain.stepper.layout.replicas != layout.replicas:
         raise ValueError("several processes share a chain: take layout, and give it to Chain")
     return chain
+
+
+def make_chain(function: Callable[..., Any], *, seed: int, **offered: Any) -> Chain:
+    """Call the function with those of the offered arguments that it takes.
+
+    The global generators are seeded, so that the initial weights are the same each time.
+    """
+    taken = signature(function).parameters
+    with seeded(seed):
+        chain = function(**{k: v for k, v in {**offered, "seed": seed}.items() if k in taken})
+    if not isinstance(chain, Chain):
+        raise ValueError(f"the function must return a csgmcmc.Chain, got {type(chain).__name__}")
+    return chain
+
+
+def load_function(address: str) -> Callable[..., Any]:
+    """Import the function at "path/to/file.py:function" or "module:function"."""
+    module_name, _, name = address.rpartition(":")
+    if not module_name or not name or module_name.startswith("."):
+        raise ValueError(f"{address!r} must be FILE.py:FUNCTION, for example script.py:make_chain")
+    path = Path(module_name).resolve() if module_name.endswith(".py") else None
+    if path is not None and not path.is_file():
+        raise ValueError(f"there is no file {module_name}")
+    sys.path.insert(0, str(path.parent if path else Path.cwd()))
+    imported = path.stem if path else module_name
+    try:
+        with seeded(0):  # module-level data are the same in all processes, and when resuming
+            module = importlib.import_module(imported)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{imported}.".startswith(f"{error.name}."):
+            raise  # the module exists; one that it imports does not
+        raise ValueError(f"there is no module {imported!r} in this folder or installed") from error
+    if path is not None and Path(module.__file__ or "").resolve() != path:
+        raise ValueError(f"{module_name} has the name of another module: rename the file")
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ValueError(f"{module_name} has no function {name!r}")
+    for each in signature(function).parameters.values():
+        if each.default is each.empty and each.kind not in VARIADIC and each.name not in OFFERED:
+            raise ValueError(f"{address} requires {each.name}: it may take {', '.join(OFFERED)}")
+    return function

@@ -19,7 +19,7 @@ from csgmcmc.diagnostics.ess import cycles_as_chains, effective_sample_size, r_h
 from csgmcmc.diagnostics.function_space import disagreement, kl_divergence, within_and_between
 from csgmcmc.diagnostics.noise import effective_noise
 from csgmcmc.diagnostics.temperature import kinetic_temperature, temperature_of_products
-from csgmcmc.removed import refuse_removed
+from csgmcmc.discovery import refuse_removed
 
 __all__ = [
     "accuracy",

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from csgmcmc.batches import quietly
-from csgmcmc.loaders import describe_loader
+from csgmcmc.loaders import describe_loader, quietly
 from csgmcmc.loop.num_data import warn_of_num_data
 
 # By the `loss_type` of a Transformers model, which it derives from the name of its class.

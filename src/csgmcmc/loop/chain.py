@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_flag, check_function, check_items, check_number
-from csgmcmc.batches import Loss, batch_loss, is_pair
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.files import check_path
-from csgmcmc.loaders import check_data, describe_loader, to_device
+from csgmcmc.loaders import Loss, batch_loss, check_data, describe_loader, is_pair, to_device
 from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
 from csgmcmc.loop.display import Display, describe_position
 from csgmcmc.loop.log import ScalarLog

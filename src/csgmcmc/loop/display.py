@@ -1,11 +1,12 @@
 """Progress of a run: a bar on a terminal, elsewhere a line every 30 seconds."""
 
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from csgmcmc.progress import Bar, duration
+from csgmcmc.progress import Bar
 from csgmcmc.schedules import Tick
 
 if TYPE_CHECKING:
@@ -33,10 +34,9 @@ class Display:
         self._console = console or Console(stderr=True)
         self._title, self._steps, self._cycles = title, steps, cycles
         self._first, self._began, self._shown = first_step, time.monotonic(), shown
-        terminal = self._console.is_terminal
-        self._wait = 0.1 if terminal else LINE_SECONDS
-        self._next = self._began + (0 if terminal else LINE_SECONDS)
-        room = self._console.width - len(title) - len("00:00:00 left") - 3  # spaces between columns
+        self._wait = 0.1 if self._console.is_terminal else LINE_SECONDS
+        self._next = self._began + (0 if self._console.is_terminal else LINE_SECONDS)
+        room = self._console.width - len(title) - len("00:00:00") - 3  # spaces between columns
         width = min(max(room - 70, 6), 40)  # of the bar
         self._room = room - width
         options = {"done": first_step, "shown": shown, "width": width}
@@ -51,13 +51,11 @@ class Display:
 
     def update(self, tick: Tick, lr: float, temperature: float, loss: float, draws: int) -> None:
         """Called at every step; shows something only now and then."""
-        if not self._shown:
-            return
-        now = time.monotonic()
-        if now < self._next and tick.step + 1 < self._steps:
+        now, taken = time.monotonic(), tick.step + 1
+        if not self._shown or (now < self._next and taken < self._steps):
             return
         self._next = now + self._wait
-        step = f"{tick.step + 1}/{self._steps}"
+        step = f"{taken}/{self._steps}"
         details = {
             "cycle": f"cycle {tick.cycle + 1}/{self._cycles}",
             "stage": tick.stage,
@@ -67,17 +65,15 @@ class Display:
             "draws": f"{draws} draws",
         }
         if self._bar.visible:
-            room, chosen = self._room - len(step), set()
-            for name in BY_IMPORTANCE:
+            room = self._room - len(step)
+            for name in BY_IMPORTANCE:  # once one does not fit, the less important ones go too
                 room -= len(details[name]) + 1
                 if room < 0:
-                    break
-                chosen.add(name)
-            words = [text for name, text in details.items() if name in chosen]
-            self._bar.update(tick.step + 1, " ".join([step, *words]))
+                    del details[name]
+            self._bar.update(taken, " ".join([step, *details.values()]))
             return
-        done = tick.step + 1 - self._first
-        left = duration((now - self._began) / done * (self._steps - tick.step - 1))
+        seconds = (now - self._began) / (taken - self._first) * (self._steps - taken)
+        left = timedelta(seconds=round(seconds))
         words = f"{self._title}: step {step}, {' '.join(details.values())}, {left} left"
         self._console.print(words, highlight=False, soft_wrap=True)
 

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from csgmcmc.batches import Loss, is_pair, quietly
 from csgmcmc.errors import SamplingWarning
-from csgmcmc.loaders import size_of
+from csgmcmc.loaders import Loss, is_pair, quietly, size_of
 from csgmcmc.loop.ticks import level_of_caller
 from csgmcmc.randomness import Generator, preserved_random_state
 from csgmcmc.stacked import Stack

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from csgmcmc.lazy import lazy_attributes
+from csgmcmc.discovery import lazy_attributes
 from csgmcmc.posterior.batchnorm import refresh_batchnorm, refresh_draws
 from csgmcmc.posterior.likelihoods.base import Likelihood
 from csgmcmc.posterior.likelihoods.bernoulli import Bernoulli

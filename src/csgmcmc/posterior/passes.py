@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.arguments import shown
-from csgmcmc.batches import is_pair
-from csgmcmc.loaders import check_data, to_device
+from csgmcmc.loaders import check_data, is_pair, to_device
 from csgmcmc.posterior.members import Members, Outputs, bytes_of, full_precision
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.progress import Bar

@@ -21,9 +21,9 @@ from csgmcmc.arguments import (
     counted,
     shown,
 )
-from csgmcmc.batches import Loss
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.draws import Draw, Draws, DrawStore
+from csgmcmc.loaders import Loss
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
 from csgmcmc.posterior.members import Forward, Members, plain_forward
 from csgmcmc.posterior.passes import Split, plain_split, predicted, predictions, scores

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from csgmcmc.lazy import lazy_attributes
+from csgmcmc.discovery import lazy_attributes
 
 if TYPE_CHECKING:
     from csgmcmc.report.make import report, report_folder

@@ -7,13 +7,13 @@ from os import PathLike
 from typing import Any
 
 from csgmcmc.arguments import check_kind
-from csgmcmc.batches import Loss
 from csgmcmc.checks.evaluation import evaluate
 from csgmcmc.checks.posterior_check import judge
 from csgmcmc.checks.sampling import as_run
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import StoreWarning
 from csgmcmc.files import check_path
+from csgmcmc.loaders import Loss
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.posterior import Posterior
 from csgmcmc.report.findings import Findings, entropies
