@@ -43,7 +43,7 @@ class Bar:
                 console=console,
                 transient=transient,
             )
-            self._task = self._bar.add_task(title, total=total, completed=done, state="")
+            self._task = self._bar.add_task(title, total=total, state="")
 
     @property
     def visible(self) -> bool:

@@ -16,7 +16,7 @@ from csgmcmc.checks.evaluation import Evaluation, evaluate
 from csgmcmc.checks.predictions import check_predictions
 from csgmcmc.checks.verdict import percents, told_apart
 from csgmcmc.errors import SamplingWarning
-from csgmcmc.loop.noise_ratio import describe_noise
+from csgmcmc.loop.watch import describe_noise
 from csgmcmc.posterior import Categorical, Gaussian
 from tests.posterior.support import Scale, Table
 

@@ -29,7 +29,7 @@ from csgmcmc import (
 )
 from csgmcmc.checks import kinetic_temperatures
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.loop.ticks import sampling_temperature
+from csgmcmc.loop.watch import sampling_temperature
 from tests.checks.support import make_run, reports
 from tests.posterior.support import randomise
 from tests.support import SIGMAS

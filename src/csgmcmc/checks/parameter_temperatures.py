@@ -25,7 +25,7 @@ from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import Loss, batch_loss, to_device
 from csgmcmc.loop import Stepper
-from csgmcmc.loop.ticks import evenly_spaced, sampling_ticks
+from csgmcmc.loop.watch import evenly_spaced, sampling_ticks
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import generators_of, preserved_random_state
 from csgmcmc.samplers import SGHMC, Sampler

@@ -8,7 +8,7 @@ from scipy import stats
 from csgmcmc import diagnostics
 from csgmcmc.checks.evaluation import Array, Evaluation
 from csgmcmc.checks.verdict import ROUNDING, Advice, Numbers, Verdict, percents, told_apart
-from csgmcmc.loop.ticks import evenly_spaced
+from csgmcmc.loop.watch import evenly_spaced
 
 MAX_PROBES = 500  # points on which the predictions of draws are compared
 MAX_R_HAT = 1.1  # of function values, as Izmailov et al. 2021; more if chance allows more

@@ -11,8 +11,8 @@ from csgmcmc.checks.verdict import Advice, Numbers, Verdict, listed, percents
 from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.loaders import Loss, check_data
 from csgmcmc.loop import Chain, Stepper
-from csgmcmc.loop import noise_ratio as noise
-from csgmcmc.loop.ticks import sampling_temperature
+from csgmcmc.loop import watch as noise
+from csgmcmc.loop.watch import sampling_temperature
 from csgmcmc.posterior import Posterior
 
 MIN_COSINE = 0.999  # of gradients, above which the loss is a multiple of the NLL

@@ -10,7 +10,6 @@ processes can resume from them.
 """
 
 import secrets
-import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,11 +22,10 @@ from torch import Tensor
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws.lock import Lock
 from csgmcmc.draws.tensors import CheckedFiles, part_of, read_tensors, write_tensors
-from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning
+from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning, warn
 from csgmcmc.files import EXHAUSTED, create_anew, flush, make_folder, readable_io_errors, reason_of
 from csgmcmc.loop.parts import all_tensors
 from csgmcmc.loop.stepper import Stepper
-from csgmcmc.loop.ticks import level_of_caller
 from csgmcmc.randomness import draw_others
 from csgmcmc.shards import Named, do_together, gather_to_first, is_shard, is_sharded, mesh_of
 
@@ -295,8 +293,7 @@ def _first_words(error: BaseException | None) -> str:
 def _warn_of_others(refusals: Sequence[Exception]) -> None:
     """Name checkpoints that cannot be used, where another one can."""
     for each in refusals:
-        words = f"{each}; the other one is used"
-        warnings.warn(words, StoreWarning, stacklevel=level_of_caller())
+        warn(f"{each}; the other one is used", StoreWarning)
 
 
 def _write(state: dict[str, Any], path: Path) -> None:

@@ -7,7 +7,6 @@ number.
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from csgmcmc.errors import SamplingWarning
+from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.loaders import Loss, is_pair, quietly, size_of
-from csgmcmc.loop.ticks import level_of_caller
 from csgmcmc.randomness import Generator, preserved_random_state
 from csgmcmc.stacked import Stack
 
@@ -105,12 +103,11 @@ def warn_of_num_data(
     factor = right / wrong[0] if is_hot else wrong[0] / (right if mean_over else size * each)
     if mean_over is not None and mean_over > 1:
         data = f"{size} examples, and the loss is a mean over the {mean_over} targets of each, too"
-    warnings.warn(
+    warn(
         f"num_data={wrong[0]:g}, but the data set has {data}: N x loss must equal the negative "
         f"log-likelihood of all data, and with this N the posterior is {factor:.3g} times too "
         f"{'hot' if is_hot else 'cold'}; make the sampler with num_data={right}{remedy}",
         SamplingWarning,
-        stacklevel=level_of_caller(),
     )
 
 

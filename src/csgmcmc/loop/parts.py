@@ -1,6 +1,5 @@
 """The parts of a run: whether they fit together, and the tensors that they hold."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from csgmcmc.devices import NARROW_DTYPES
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.draws.base import check_state
-from csgmcmc.loop.ticks import level_of_caller
+from csgmcmc.errors import warn
 from csgmcmc.schedules import Schedule
 from csgmcmc.shards import is_shard, local_shard
 
@@ -63,10 +62,9 @@ def warn_of_narrow_weights(params: Sequence[Tensor]) -> None:
     """Warn of weights of 16 bits, which round most of the noise away."""
     narrow = {param.dtype for param in params} & set(NARROW_DTYPES)
     if narrow:
-        warnings.warn(
+        warn(
             f"the sampled weights are {narrow.pop()}, which rounds most of the noise away: keep "
-            "them in torch.float32, and use mixed precision (autocast)",
-            stacklevel=level_of_caller(),
+            "them in torch.float32, and use mixed precision (autocast)"
         )
 
 

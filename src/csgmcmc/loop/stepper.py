@@ -10,7 +10,6 @@
 """
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,10 @@ from csgmcmc.arguments import check_count, check_flag, check_kind, check_real, p
 from csgmcmc.distributed import ProcessLayout, as_layout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
-from csgmcmc.errors import DivergedError, DrawConflictError
+from csgmcmc.errors import DivergedError, DrawConflictError, warn
 from csgmcmc.loop import parts
 from csgmcmc.loop.batches import ResumableBatches, Sources
 from csgmcmc.loop.fingerprint import check_same, check_seed, describe_run, with_defaults
-from csgmcmc.loop.ticks import level_of_caller
 from csgmcmc.noise import Noise
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule, Tick
@@ -269,7 +267,7 @@ class Stepper:
         if self.layout.writes:
             wanted = sum(self.schedule(step).collect for step in range(self.taken))
             if lost := max(0, wanted - len(steps) + len(self._ahead)):
-                _warn(
+                warn(
                     f"{lost} of the {wanted} draws before step {self.taken} are not in draws: give "
                     "the DrawStore that the run began with"
                 )
@@ -311,7 +309,7 @@ class Stepper:
             if is_exact or tick.step not in self._ahead:
                 raise
             if not self._forked:  # both continuations of the checkpoint belong to the chain
-                _warn(
+                warn(
                     "the run does not continue exactly from its checkpoint: its draw of step "
                     f"{tick.step}, and others that are stored already, stay as they are; the same "
                     "batches, from stepper.batches(loader), with as many processes and threads "
@@ -391,7 +389,3 @@ class Stepper:
     def _noise(self) -> Any:
         noise = getattr(self.sampler, "noise", None)
         return noise if isinstance(noise, Noise) else None
-
-
-def _warn(words: str) -> None:
-    warnings.warn(words, stacklevel=level_of_caller())

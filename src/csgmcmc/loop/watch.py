@@ -8,25 +8,25 @@ drift of the weights cancels in it.
 
 import math
 import statistics
-import warnings
 from collections import deque
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.errors import SamplingWarning
-from csgmcmc.loop import noise_ratio as noise
+from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.loop.stepper import Stepper
-from csgmcmc.loop.ticks import level_of_caller
 from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Schedule, Tick
+from csgmcmc.schedules.base import options_at
 from csgmcmc.shards import local_shard
 from csgmcmc.stacked import gradient_norms
 
 ESTIMATES = 5  # of the noise in a run; the median of at least three is judged
 MIN_STEPS = 20  # of sampling: in shorter runs the noise is not estimated
 MAX_WEIGHTS = 100_000  # whose gradients are kept, spread over the model
+MAX_TICKS = 1000  # of a schedule that are evaluated
 RECENT = 5  # losses whose median is the level at the end of a cycle
 PATIENCE = 20  # steps that the loss may stay high: after a restart with a large lr it recovers
 # How far the loss may rise above that of the first step, in nats and relative to it: while lr is
@@ -34,6 +34,8 @@ PATIENCE = 20  # steps that the loss may stay high: after a restart with a large
 RISE, RISE_AT_THE_END = 2.0, 1.0
 # And in units of the usual change between batches, since the first batch may be an easy one.
 CHANGES, CHANGES_OF_A_JUMP = 5.0, 20.0
+NEGLIGIBLE = 0.1  # ratio of injected to minibatch noise below which the latter dominates
+COLD = 0.5  # temperature, minibatch noise included, below which a run is close to optimisation
 
 
 class Watch:
@@ -48,26 +50,22 @@ class Watch:
     """
 
     def __init__(self, stepper: Stepper, *, clip: float | None = None) -> None:
-        self._stepper, self._warned = stepper, False
+        self._stepper, self._noise = stepper, _NoiseWatch(stepper, clip)
+        self._warned = False  # of the loss
         self._start: float | None = None  # the loss of the first step
         self._losses: deque[float] = deque(maxlen=2 * PATIENCE)
         self._changes: list[float] = []  # between the first losses
         self._usual_change = 0.0  # their median
         self._cycle, self._peak = 0, ""
-        sampler, firsts = stepper.sampler, _first_steps(stepper.schedule)
-        self._noise: _NoiseWatch | None = None
-        if firsts and isinstance(sampler, Sampler) and not sampler.thermostat:
-            self._noise = _NoiseWatch(stepper, sampler, clip, firsts)
 
     def look(self, tick: Tick, loss: float) -> None:
         """Look at the step just taken; called while its gradients and options are still set."""
-        found = [] if self._warned else self._look_at_loss(tick, loss)
-        self._warned |= bool(found)
-        if self._noise is not None and (judged := self._noise.look(tick)) is not None:
-            found, self._noise = found + judged, None
+        found = self._noise.look(tick)
+        if not self._warned and (words := self._look_at_loss(tick, loss)):
+            found, self._warned = [words, *found], True
         for words in found:
             message = f"chain {self._stepper.chain_id}: {words}; watch=False silences this"
-            warnings.warn(message, SamplingWarning, stacklevel=level_of_caller())
+            warn(message, SamplingWarning)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs: the loss of the very first step."""
@@ -77,19 +75,18 @@ class Watch:
         """Continue the run that `state` was taken from."""
         self._start = state["start_loss"]
 
-    def _look_at_loss(self, tick: Tick, loss: float) -> list[str]:
+    def _look_at_loss(self, tick: Tick, loss: float) -> str:
         """The warning, once there is one."""
         if self._start is None:  # a resumed run keeps that of its first step
             self._start = loss
-        if self._losses:
-            if tick.cycle != self._cycle and (found := self._judge_end()):
-                return found
-            if len(self._changes) < PATIENCE:
-                self._changes.append(abs(loss - self._losses[-1]))
-                self._usual_change = statistics.median(self._changes)
-        self._losses.append(loss)
         if tick.cycle != self._cycle:
+            if self._losses and (found := self._judge_end()):
+                return found
             self._cycle, self._peak = tick.cycle, ""
+        if self._losses and len(self._changes) < PATIENCE:
+            self._changes.append(abs(loss - self._losses[-1]))
+            self._usual_change = statistics.median(self._changes)
+        self._losses.append(loss)
         if loss > (bound := self._bound(RISE, CHANGES)):
             lr = float(self._stepper.sampler.param_groups[0]["lr"])
             where = f"at step {tick.step} (cycle {tick.cycle + 1}, {tick.stage}, lr {lr:.3g})"
@@ -97,7 +94,7 @@ class Watch:
                 return self._words(f"is {loss:.3g} {where}")
             if not self._peak and self._level() > self._bound(RISE, CHANGES_OF_A_JUMP):
                 self._peak = f"jumped to {loss:.3g} {where} and "
-        return self._judge_end() if tick.step == self._stepper.schedule.steps - 1 else []
+        return self._judge_end() if tick.step == self._stepper.schedule.steps - 1 else ""
 
     def _level(self) -> float:
         return statistics.median(list(self._losses)[-RECENT:])
@@ -106,32 +103,31 @@ class Watch:
         start = self._start or 0.0
         return start + max(rise * max(1.0, abs(start)), changes * self._usual_change)
 
-    def _judge_end(self) -> list[str]:
+    def _judge_end(self) -> str:
         level, start = self._level(), self._start or 0.0
         # After a jump, a small decrease since the first step means that little was learned.
         is_lost = self._peak and start > 1 and level > start / 2
         if not is_lost and level <= self._bound(RISE_AT_THE_END, CHANGES):
-            return []
+            return ""
         return self._words(f"{self._peak}is {level:.3g} at the end of cycle {self._cycle + 1}")
 
-    def _words(self, found: str) -> list[str]:
+    def _words(self, found: str) -> str:
         groups = self._stepper.sampler.param_groups
         is_hot = any(group.get("initial_temperature", 0.0) > 0 for group in groups)
-        return [
+        return (
             f"the loss {found}, and was {self._start:.3g} at the first step: "
             f"{'lr or the temperature' if is_hot else 'lr'} is too high, and the chain may "
             "diverge; lower it (csgmcmc.suggest_lr finds an lr)"
-        ]
+        )
 
 
 class _NoiseWatch:
     """Estimates the ratio of injected to minibatch noise in the first sampling stage."""
 
-    def __init__(
-        self, stepper: Stepper, sampler: Sampler, clip: float | None, firsts: list[int]
-    ) -> None:
-        self._model, self._sampler, self._clip = stepper.model, sampler, clip
-        self._firsts = firsts  # the first of three steps for each estimate
+    def __init__(self, stepper: Stepper, clip: float | None) -> None:
+        self._model, self._sampler, self._clip = stepper.model, stepper.sampler, clip
+        is_judged = isinstance(self._sampler, Sampler) and not self._sampler.thermostat
+        self._firsts = _first_steps(stepper.schedule) if is_judged else []
         size = sum(local_shard(param).numel() for param in self._model.parameters())
         self._stride = max(1, -(-size // MAX_WEIGHTS))
         self._gradients: list[dict[Tensor, Tensor]] = []  # of consecutive steps
@@ -139,19 +135,21 @@ class _NoiseWatch:
         self._clipped: list[bool] = []
         self._temperature = 0.0
 
-    def look(self, tick: Tick) -> list[str] | None:
+    def look(self, tick: Tick) -> list[str]:
         """The warnings, once all estimates are made."""
+        if not self._firsts:
+            return []
         for first in self._firsts:
             if first <= tick.step < first + 3 and tick.stage == "sample":
-                self._take(tick.step - first)
+                self._take(self._sampler, tick.step - first)
         if tick.step < self._firsts[-1] + 2:
-            return None
-        found = []
+            return []
+        self._firsts, found = [], []
         ratio = statistics.median(self._ratios) if len(self._ratios) >= 3 else math.inf
-        if ratio < noise.NEGLIGIBLE / 2:  # the estimate is good to a factor of two
+        if ratio < NEGLIGIBLE / 2:  # the estimate is good to a factor of two
             found.append(
-                f"the {noise.describe_noise(ratio)} while sampling, at temperature "
-                f"{self._temperature:.2g}: {noise.noise_advice(ratio, self._temperature)}"
+                f"the {describe_noise(ratio)} while sampling, at temperature "
+                f"{self._temperature:.2g}: {noise_advice(ratio, self._temperature)}"
             )
         share = statistics.fmean(self._clipped) if len(self._clipped) >= 3 else 0.0
         if share > 0.5:
@@ -162,8 +160,9 @@ class _NoiseWatch:
         return found
 
     @torch.no_grad()
-    def _take(self, position: int) -> None:
-        hot = [group for group in self._sampler.param_groups if group["temperature"] > 0]
+    def _take(self, sampler: Any, position: int) -> None:
+        """Look at the gradients of step `position` of an estimate; the third completes it."""
+        hot = [group for group in sampler.param_groups if group["temperature"] > 0]
         noisy = [(g, param) for g in hot for param in g["params"] if param.grad is not None]
         if not noisy:
             return
@@ -182,21 +181,22 @@ class _NoiseWatch:
         for group, param in noisy:
             if param not in first or param not in second:
                 continue  # not part of all three losses
-            gain = self._sampler.gradient_gain(group, param)
-            gain = self._some(gain) if isinstance(gain, Tensor) else gain
+            gain = self._some(sampler.gradient_gain(group, param))
             change = (first[param] - 2 * second[param] + third[param]) * (group["lr"] * gain)
             minibatch += change.square().sum().item() / 6
-            variance = self._sampler.uncorrected_variance(group, param)
-            if variance is None:
+            variance = self._some(sampler.uncorrected_variance(group, param))
+            if variance is None:  # not known
                 return
             is_tensor = isinstance(variance, Tensor)
-            injected += self._some(variance).sum().item() if is_tensor else variance * len(change)
-        self._ratios.append(noise.noise_ratio(injected, minibatch))
+            injected += variance.sum().item() if is_tensor else variance * len(change)
+        self._ratios.append(noise_ratio(injected, minibatch))
         self._temperature = max(group["temperature"] for group, _ in noisy)
 
-    def _some(self, tensor: Tensor) -> Tensor:
-        """A copy of some of the numbers of a tensor, in single precision."""
-        return local_shard(tensor).reshape(-1)[:: self._stride].to(torch.float32, copy=True)
+    def _some(self, values: Any) -> Any:
+        """A copy of some of the numbers of a tensor, in single precision; a number as it is."""
+        if not isinstance(values, Tensor):
+            return values
+        return local_shard(values).reshape(-1)[:: self._stride].to(torch.float32, copy=True)
 
 
 def _first_steps(schedule: Schedule) -> list[int]:
@@ -211,3 +211,53 @@ def _first_steps(schedule: Schedule) -> list[int]:
     count = max(len(stage) // 2, MIN_STEPS // every)
     gap = max(count // ESTIMATES, 3 // every, 1)
     return [tick.step for tick in hot[:count:gap]][:ESTIMATES]
+
+
+# For the checks of a run too
+
+
+def noise_ratio(injected: float, minibatch: float) -> float:
+    """Injected over minibatch variance; infinite without minibatch noise."""
+    return injected / minibatch if minibatch > 0 else math.inf
+
+
+def describe_noise(ratio: float) -> str:
+    """The ratio as a clause."""
+    if math.isinf(ratio):
+        return "the minibatches add no noise"
+    times = f"{ratio:.{2 if ratio >= NEGLIGIBLE else 3}g}"
+    times = f"{float(times):,.0f}" if ratio >= 100 else times
+    return f"injected noise is {times} times that of the minibatches"
+
+
+def noise_advice(ratio: float, temperature: float) -> str:
+    """What to change if the ratio is negligible."""
+    heated = temperature * (1 + 1 / ratio) if ratio else math.inf
+    if heated < COLD:
+        return (
+            "this is close to a snapshot ensemble, not a sample of the posterior; raise "
+            "the temperature or the batch size, or lower lr"
+        )
+    return (
+        f"minibatch noise heats the chain to a temperature of up to {heated:.2g}; raise "
+        "the batch size, lower lr, or give SGHMC gradient_variance="
+    )
+
+
+def sampling_temperature(stepper: Stepper) -> float:
+    """The highest temperature of the sampling stages; 0 if no noise is injected there."""
+    if not isinstance(stepper.sampler, Sampler):
+        return 0.0
+    groups, ticks = stepper.sampler.param_groups, sampling_ticks(stepper.schedule)
+    return max(options_at(group, tick)["temperature"] for group in groups for tick in ticks)
+
+
+def sampling_ticks(schedule: Schedule) -> list[Tick]:
+    """Some ticks of the sampling stages; of all stages if there is no sampling stage."""
+    ticks = [schedule(step) for step in evenly_spaced(schedule.steps, MAX_TICKS)]
+    return [tick for tick in ticks if tick.stage == "sample"] or ticks
+
+
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """At most `most` of the numbers below `count`, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, most).round().astype(int)).tolist()
