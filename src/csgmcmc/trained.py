@@ -21,8 +21,8 @@ from csgmcmc.draws.tensors import checksum
 from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.loaders import Loss, describe_loader
 from csgmcmc.loop import Chain
+from csgmcmc.loop.checkpoint import all_tensors
 from csgmcmc.loop.num_data import default_num_data
-from csgmcmc.loop.parts import all_tensors
 from csgmcmc.lr_range import TEST_TEMPERATURE, suggest_lr
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded

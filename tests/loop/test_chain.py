@@ -216,7 +216,6 @@ def with_loss(loss) -> None:
         (lambda: with_loss(lambda outputs, _: outputs.detach().mean()), "loss must .* gradients"),
         (lambda: with_loss(lambda *_: torch.tensor(3)), "loss must .* gradients"),
         (lambda: with_loss(lambda *_: None), "loss must .* got a NoneType"),
-        (lambda: with_loss(lambda outputs, _: outputs.mean() * 1j), r"loss must .*complex64"),
         (lambda: with_loss(lambda *_: torch.ones((), requires_grad=True)), "no parameter of the"),
         (lambda: linear_chain(None, Constant(3)), "loss and data go together"),
         (lambda: linear_chain([1], Constant(3), accumulate=0), "accumulate must be at least 1"),
@@ -326,9 +325,9 @@ def test_progress_is_a_line_now_and_then_without_a_terminal(monkeypatch):
     with display:
         tick = Tick(4, 1, "sample", 0.5, 1.0, collect=True)
         display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)
-    for words in ("chain 3: step 5/10", "cycle 2/2 sample", "lr 0.05"):
+    for words in ("chain 3: step 5/10", "cycle 2/2", "sample lr 0.05"):
         assert words in output.getvalue()
-    assert re.search(r"7 draws, \d:\d\d:\d\d left", output.getvalue())
+    assert re.search(r"T 1, \d:\d\d:\d\d left", output.getvalue())
 
 
 def test_progress_is_a_bar_on_a_terminal_and_nothing_when_off():
@@ -347,9 +346,9 @@ def test_progress_is_a_bar_on_a_terminal_and_nothing_when_off():
 @pytest.mark.parametrize(
     ("columns", "details"),
     [
-        (60, "cycle 3/8 loss 0.0123"),
-        (80, "cycle 3/8 explore lr 0.05 loss 0.0123 7 draws"),
-        (160, "cycle 3/8 explore lr 0.05 T 1e-05 loss 0.0123 7 draws"),
+        (60, "loss 0.0123 cycle 3/8"),
+        (80, "loss 0.0123 cycle 3/8 7 draws"),
+        (160, "loss 0.0123 cycle 3/8 7 draws explore lr 0.05 T 1e-05"),
     ],
 )
 def test_the_bar_has_step_and_time_and_what_fits_beside_them(columns, details, monkeypatch):
@@ -361,7 +360,8 @@ def test_the_bar_has_step_and_time_and_what_fits_beside_them(columns, details, m
         display.update(tick, lr=0.05, temperature=1e-5, loss=0.01234, draws=7)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.getvalue())
     line = plain.split("\r")[-1].splitlines()[0]
-    assert re.fullmatch(rf"chain 0 \S+ *800/2500 {details} +[-\d:]+ *", line)
+    assert re.match(rf"chain 0 \S+ *800/2500 {details}", line)
+    assert re.search(r" [-\d:]+ *$", line)
     assert len(line) <= columns
 
 

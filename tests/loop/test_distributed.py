@@ -108,5 +108,5 @@ def test_alone_it_is_one_chain(monkeypatch):
 def test_the_sampler_must_be_of_the_processs_chain():
     model = torch.nn.Linear(2, 2)
     sampler = SGHMC(model.parameters(), lr=0.1, num_data=1)
-    with pytest.raises(ValueError, match=r"make it with chain_id=layout\.chain_id"):
+    with pytest.raises(ValueError, match=r"chain_id=layout\.chain_id"):
         Chain(model, None, None, sampler, Constant(3), layout=ProcessLayout(chain_id=1, chains=2))

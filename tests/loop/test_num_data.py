@@ -58,8 +58,7 @@ def test_too_large_an_n_is_named():
 
 def test_a_mean_over_labels_needs_their_number():
     (words,) = told(LABELS, binary_cross_entropy_with_logits, ROWS, outputs=5)
-    assert "num_data=60, but the data set has 60 examples, and the loss is a mean over" in words
-    assert "the 5 targets of each, too" in words
+    assert "60 examples of 5 targets each, and the loss is a mean over 5 of them" in words
     assert "5 times too hot; make the sampler with num_data=300" in words
 
 
@@ -182,24 +181,17 @@ TOKENS = torch.arange(ROWS * 8).reshape(ROWS, 8) % 7
 
 
 @pytest.mark.parametrize("name", TARGET_NAMES)
-def test_batches_that_are_dictionaries_bound_n_on_both_sides(name):
+def test_batches_that_are_dictionaries_bound_n_from_below(name):
     assert told_of_rows(60, name, CLASSES) == []
     (hot,) = told_of_rows(12, name, CLASSES)
     assert "60 examples of one target each" in hot
     assert "5 times too hot; make the sampler with num_data=60" in hot
-    (cold,) = told_of_rows(600, name, CLASSES)
-    assert "10 times too cold; make the sampler with num_data=60" in cold
 
 
 def test_dictionaries_may_have_several_targets_or_a_loss_of_their_inputs():
     for right in (60, 300):
         assert told_of_rows(right, "labels", LABELS) == []
-    (cold,) = told_of_rows(3000, "labels", LABELS)
-    assert "60 examples of 5 targets each" in cold
-    assert "10 times too cold" in cold
     assert told_of_rows(480, "labels", TOKENS) == []
-    (cold,) = told_of_rows(4800, "labels", TOKENS)
-    assert "10 times too cold" in cold
     assert told_of_rows(240, "labels", CLASSES) == []  # an autoencoder of the 4 numbers in x
     assert told_of_rows(6000, "labels", NUMBERS) == []  # a squared error
     assert told_of_rows(6000, "unknown", CLASSES) == []

@@ -3,7 +3,6 @@
 A checkpoint holds the random state at the start of the epoch and the number of batches taken since
 then. To resume, that state is restored, the epoch is started again, and those batches are skipped:
 this gives the same order and, in worker processes too, the same random transforms, for any loader.
-A `StatefulDataLoader` without workers skips by itself, which is faster.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,6 +17,8 @@ from csgmcmc.randomness import (
     random_state,
     restore_random_state,
 )
+
+EMPTY = "data is empty, or an iterator that is used up: give a DataLoader or a list of batches"
 
 
 class ResumableBatches:
@@ -46,7 +47,7 @@ class ResumableBatches:
             )
         length = describe_loader(loader)["batches"]
         if length == 0:
-            raise ValueError("data is empty: it gives no batch")
+            raise ValueError(EMPTY)
         check_generators(generators)
         self.loader: Any = loader
         self.generators = [*generators, *generators_of(loader)]
@@ -64,10 +65,7 @@ class ResumableBatches:
             batch = next(self._iterator)  # pyright: ignore[reportArgumentType]
         except StopIteration:
             if self._taken == 0:
-                raise ValueError(
-                    "data is empty: it gives no batch, or is an iterator, which can be used only "
-                    "once (give a DataLoader or a list)"
-                ) from None
+                raise ValueError(EMPTY) from None
             self._iterator = None
             return self.next()
         self._taken += 1
@@ -77,13 +75,8 @@ class ResumableBatches:
 
     def state_dict(self) -> dict[str, Any]:
         """The position; load it with the random state of the same moment set afterwards."""
-        skips = hasattr(self.loader, "state_dict") and getattr(self.loader, "num_workers", 1) == 0
-        return {
-            "epoch": self._epoch,
-            "taken": self._taken if self._iterator is not None else None,
-            "began": self._began,
-            "loader": self.loader.state_dict() if skips and self._iterator is not None else None,
-        }
+        taken = self._taken if self._iterator is not None else None
+        return {"epoch": self._epoch, "taken": taken, "began": self._began}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to the position of `state`."""
@@ -91,12 +84,8 @@ class ResumableBatches:
         if state["taken"] is None:
             return
         restore_random_state(state["began"], self.generators)
-        if state["loader"] is not None:
-            self.loader.load_state_dict(state["loader"])
         self._begin(state["epoch"])
-        if state["loader"] is not None:
-            self._began, self._taken = state["began"], state["taken"]
-        for _ in range(state["taken"] - self._taken):
+        for _ in range(state["taken"]):
             self.next()
 
     def _begin(self, epoch: int) -> None:

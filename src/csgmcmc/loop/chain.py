@@ -1,6 +1,5 @@
 """A chain: batches and gradients for a stepper, with checkpoints and a display."""
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from csgmcmc.arguments import check_count, check_flag, check_function, check_ite
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
-from csgmcmc.errors import SamplingWarning
+from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.files import check_path
 from csgmcmc.loaders import Loss, batch_loss, check_data, describe_loader, is_pair, to_device
 from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
@@ -189,42 +188,35 @@ class Chain:
         With `resume` it continues from the last checkpoint, or begins where there is none; without
         it, a chain that has begun already is an error.
         """
-        resume, writes = check_flag("resume", resume), self.stepper.layout.writes
-        if self._watches and writes:
-            self._watch = Watch(self.stepper, clip=self.clip)
+        resume, stepper, saved = check_flag("resume", resume), self.stepper, self._checkpoints
+        if self._watches and stepper.layout.writes:
+            self._watch = Watch(stepper, clip=self.clip)
             if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
-                warnings.warn(
-                    "the schedule keeps no draws, so that the store stays empty: give it draws=, "
-                    f"draws_per_cycle= or keep={SILENCE}",
-                    SamplingWarning,
-                    stacklevel=2,
-                )
+                words = "the schedule keeps no draws, so that the store stays empty: give it keep="
+                warn(f"{words}{SILENCE}", SamplingWarning)
         try:
             if self._folder is not None:
-                self.stepper.layout.check_same_folder(self._folder)
-            self.stepper.lock(described=False)  # a checkpoint may bring another seed
-            if self._checkpoints is not None and writes:
-                self._checkpoints.lock()
+                stepper.layout.check_same_folder(self._folder)
+            stepper.lock(described=False)  # a checkpoint may bring another seed
+            if saved is not None and stepper.layout.writes:
+                saved.lock()
             self._start(resume)
-            self.stepper.begin()
-            is_saved = self._checkpoints is not None and self._checkpoints.newest_step == 0
-            if self.stepper.taken == 0 and not is_saved:  # writing it again could only harm it
-                self._save()
-            try:
-                self._run()
-            except BaseException as error:
-                if self.stepper.taken or isinstance(error, KeyboardInterrupt):
-                    where = describe_position(self.stepper)
-                    how = ", which are in memory; to resume a run, keep its draws in a DrawStore"
-                    if self._checkpoints is not None:
-                        step = max(self._checkpoints.newest_step, 0)
-                        how = f"; run(resume=True) continues from step {step}"
-                    error.add_note(f"chain {self.chain_id} was stopped at {where}{how}")
-                raise
+            stepper.begin()
+            if stepper.taken == 0 and saved is not None and saved.newest_step != 0:
+                self._save()  # only once: writing it again could only harm it
+            self._run()
+        except BaseException as error:
+            if stepper.begun and (stepper.taken or isinstance(error, KeyboardInterrupt)):
+                how = ", which are in memory; to resume a run, keep its draws in a DrawStore"
+                if saved is not None:
+                    how = f"; run(resume=True) continues from step {max(saved.newest_step, 0)}"
+                where = describe_position(stepper)
+                error.add_note(f"chain {self.chain_id} was stopped at {where}{how}")
+            raise
         finally:
-            self.stepper.close()
-            if self._checkpoints is not None:
-                self._checkpoints.close()
+            stepper.close()
+            if saved is not None:
+                saved.close()
         return self.draws
 
     def _run(self) -> None:
@@ -332,26 +324,28 @@ class Chain:
 
     def _start(self, resume: bool) -> None:
         """Load the last checkpoint, if there is one; without `resume` check that there is none."""
-        saved = self._checkpoints
-        if resume and saved is None:
-            raise ValueError(
-                "resume needs checkpoints: keep the draws in a DrawStore, or give checkpoint_dir="
-            )
+        saved, watch = self._checkpoints, self._watch
+        if resume:
+            if saved is None:
+                raise ValueError(
+                    "resume needs checkpoints: keep the draws in a DrawStore, or give "
+                    "checkpoint_dir="
+                )
+
+            def load(state: dict[str, Any]) -> None:
+                restore(saved, self.stepper, state)
+                if watch is not None and state.get("watch") is not None:
+                    watch.load_state_dict(state["watch"])
+
+            self.stepper.last_checkpoint = saved.load(load, self.stepper.layout)
+            return
         exists = saved is not None and (saved.newest.exists() or saved.previous.exists())
-        if not resume and (exists or self.stepper.taken):
+        if exists or self.stepper.taken:
             where = f" in {self._folder}" if exists else ""
             raise ValueError(
                 f"chain {self.chain_id} has begun already{where}: run(resume=True) resumes it; "
                 "another chain_id or an empty store begins a new one"
             )
-
-        def load(state: dict[str, Any]) -> None:
-            restore(saved, self.stepper, state)  # pyright: ignore[reportArgumentType]
-            if self._watch is not None and state.get("watch") is not None:
-                self._watch.load_state_dict(state["watch"])
-
-        if resume and saved is not None:
-            self.stepper.last_checkpoint = saved.load(load, self.stepper.layout)
 
     def _save(self) -> None:
         """Save a checkpoint; all processes of the chain do so together."""
@@ -364,16 +358,14 @@ class Chain:
 
 def _check_loss(found: Any, shape: tuple[int, ...]) -> None:
     """Raise a `ValueError` if this is not one number with gradients for each chain."""
-    if not isinstance(found, Tensor):
-        got = f"a {type(found).__name__}: return a tensor, without .item() or float()"
-    elif found.shape != shape or found.is_complex():
-        got = f"a tensor of shape {tuple(found.shape)}, {found.dtype}"
-    elif not found.requires_grad:
-        got = (
-            "a tensor without: compute it from the model's outputs, without detach(), no_grad() "
-            "or argmax, and of parameters with requires_grad=True"
-        )
-    else:
+    is_tensor = isinstance(found, Tensor)
+    if is_tensor and found.shape == shape and found.requires_grad:
         return
-    wanted = "one number for each chain, the mean over the batch, with gradients"
-    raise ValueError(f"loss must be {wanted}, got {got}")
+    got = f"a {type(found).__name__}"
+    if is_tensor:
+        has = "with" if found.requires_grad else "without"
+        got = f"a tensor of shape {tuple(found.shape)} {has} gradients"
+    raise ValueError(
+        "loss must be a tensor with one number for each chain, the mean over the batch, computed "
+        f"from the model's outputs without detach(), item() or no_grad(), got {got}"
+    )

@@ -14,20 +14,31 @@ import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
+from csgmcmc.arguments import shown
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws.lock import Lock
 from csgmcmc.draws.tensors import CheckedFiles, part_of, read_tensors, write_tensors
 from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning, warn
 from csgmcmc.files import EXHAUSTED, create_anew, flush, make_folder, readable_io_errors, reason_of
-from csgmcmc.loop.parts import all_tensors
-from csgmcmc.loop.stepper import Stepper
 from csgmcmc.randomness import draw_others
-from csgmcmc.shards import Named, do_together, gather_to_first, is_shard, is_sharded, mesh_of
+from csgmcmc.shards import (
+    Named,
+    do_together,
+    gather_to_first,
+    is_shard,
+    is_sharded,
+    local_shard,
+    mesh_of,
+)
+
+if TYPE_CHECKING:
+    from csgmcmc.loop.stepper import Stepper
 
 FORMAT = 2
 """Format number of checkpoints; those of 0.1.0 have none."""
@@ -73,14 +84,7 @@ class Checkpoints:
             try:
                 _write({**state, "format": FORMAT}, temporary)
                 if not self._was_read_back:  # the first tells whether the others can be read
-                    try:
-                        _read(temporary)
-                    except StoreError as error:
-                        raise StoreError(
-                            "no checkpoint of this run could be read again: options of the sampler "
-                            "and states of the loader must be tensors and plain values "
-                            f"({_first_words(error.__cause__)})"
-                        ) from error
+                    _check_readable(temporary)
                     self._was_read_back = True
                 # A resumed run that saves a step again must not discard the older checkpoint. And
                 # where the newest is damaged, the older one is the only good one.
@@ -110,17 +114,19 @@ class Checkpoints:
         wrong state. If it raises for both, the first error is raised.
         """
         states = {state["taken"]: state for state in self.load_all()}
+        gathered = layout.gather(set(states))
+        common = set.intersection(*gathered)
+        if any(gathered) and not common:
+            raise StoreError(
+                f"chain {layout.chain_id} has no checkpoint that all its processes can read, "
+                f"only those of steps {gathered}: all processes must see the same folder"
+            )
         refusals: list[StoreError | SettingsMismatchError] = []
-        while any(gathered := layout.gather(set(states))):
-            if not (common := set.intersection(*gathered)):
-                raise StoreError(
-                    f"chain {layout.chain_id} has no checkpoint that all its processes can read, "
-                    f"only those of steps {gathered}: all processes must see the same folder"
-                )
-            step, refusal = max(common), None
+        for step in sorted(common, reverse=True):
             path = next(path for path, found in self._steps.items() if found == step)
+            refusal = None
             try:
-                load(states.pop(step))
+                load(states[step])
             except SettingsMismatchError as error:
                 refusal = SettingsMismatchError(f"{path}: {error}")
             except StoreError as error:  # names the file of tensors
@@ -134,10 +140,9 @@ class Checkpoints:
                 _warn_of_others(refusals)
                 return path
             refusals.append(refusal or StoreError(elsewhere[0]))
-            self._steps = {path: found for path, found in self._steps.items() if found != step}
-        if refusals:
-            others = [each for each in refusals if isinstance(each, SettingsMismatchError)]
-            raise (others or refusals)[0]
+            del self._steps[path]
+        for each in sorted(refusals, key=lambda each: not isinstance(each, SettingsMismatchError)):
+            raise each
         return None
 
     def load_all(self) -> list[dict[str, Any]]:
@@ -163,7 +168,7 @@ class Checkpoints:
 # All processes of a chain
 
 
-def save_together(checkpoints: Checkpoints, stepper: Stepper, more: dict[str, Any]) -> None:
+def save_together(checkpoints: Checkpoints, stepper: "Stepper", more: dict[str, Any]) -> None:
     """Save the state of a chain, and `more` of the first process; all its processes call this."""
     layout, state, shards = stepper.layout, {**stepper.shared_state(), **more}, {}
 
@@ -193,7 +198,7 @@ def save_together(checkpoints: Checkpoints, stepper: Stepper, more: dict[str, An
     checkpoints.note(state["taken"])
 
 
-def restore(checkpoints: Checkpoints, stepper: Stepper, state: dict[str, Any]) -> None:
+def restore(checkpoints: Checkpoints, stepper: "Stepper", state: dict[str, Any]) -> None:
     """Resume from a checkpoint written by any number of processes; all processes call this.
 
     Each takes its own part of the tensors, whichever of them were sharded.
@@ -222,22 +227,52 @@ def restore(checkpoints: Checkpoints, stepper: Stepper, state: dict[str, Any]) -
                 part = part_of(values, name, param)
                 values[name] = part.clone() if shards else part  # not a part of the mapped file
     every = [state["sources"], *state.get("others", ())]
-    sources = every[layout.replica_id % len(every)]
-    if len(every) != layout.replicas and sources["batches"] is not None:
-        # A loader's own state is for its number of processes; the number of batches is for all.
-        sources = {**sources, "batches": {**sources["batches"], "loader": None}}
-    sampler = {**state["sampler"], "state": states}
-    stepper.load_state_dict(
-        {**state, "model": tensors, "sampler": sampler, "sources": sources},
-        exact=state.get("processes") in (None, _processes(stepper)),
-    )
+    own_parts = {
+        "model": tensors,
+        "sampler": {**state["sampler"], "state": states},
+        "sources": every[layout.replica_id % len(every)],
+    }
+    is_exact = state.get("processes") in (None, _processes(stepper))
+    stepper.load_state_dict({**state, **own_parts}, exact=is_exact)
     if layout.replica_id >= len(every):  # a process that was not there before
         draw_others(layout.replica_id)
 
 
-def _processes(stepper: Stepper) -> list[Any]:
+def _processes(stepper: "Stepper") -> list[Any]:
     """What decides how sums over processes and threads are rounded."""
     return [stepper.layout.replicas, is_sharded(stepper.model), torch.get_num_threads()]
+
+
+# Model and sampler
+
+
+def all_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """All tensors of a model, including buffers that its state_dict leaves out."""
+    return {**dict(model.named_buffers()), **model.state_dict()}
+
+
+def copy_weights(model: nn.Module, saved: Any) -> None:
+    """Copy all tensors of a state into `model`; nothing is changed if one does not fit."""
+    own = {name: local_shard(value) for name, value in all_tensors(model).items()}
+    for name, value in own.items():
+        if not isinstance(saved[name], Tensor) or saved[name].shape != value.shape:
+            wanted = f"{name} of the model must be a tensor of shape {tuple(value.shape)}"
+            raise ValueError(f"{wanted}, got {shown(saved[name])}")  # it might be broadcast
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(saved[name])
+
+
+def load_sampler(sampler: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Load the state of a sampler; that of a sharded parameter is sharded again."""
+    sampler.load_state_dict(saved)
+    params: list[Any] = [param for group in sampler.param_groups for param in group["params"]]
+    for param in filter(is_shard, params):
+        own, mesh = sampler.state.get(param, {}), param.device_mesh
+        whole = {"run_check": False, "shape": param.shape, "stride": param.stride()}
+        for name, value in own.items():
+            if isinstance(value, Tensor) and value.ndim and not is_shard(value):
+                own[name] = DTensor.from_local(value, mesh, param.placements, **whole)
 
 
 # Files
@@ -272,15 +307,23 @@ def _read(path: Path) -> dict[str, Any]:
     if damaged is not None:
         raise StoreError(f"{path} is damaged: the checksum of {damaged} does not match")
     if isinstance(state, dict) and (state.get("format") != FORMAT or "shards" in state):
-        made = "a newer version" if "format" in state else "0.1"
-        made = "0.2 with a sharded model" if "shards" in state else made
         raise StoreError(
-            f"{path} was made by csgmcmc {made}, and this version cannot resume it: finish the run "
-            "with that version, or begin another chain; its draws can be read"
+            f"{path} was made by csgmcmc 0.1, by 0.2 with a sharded model, or by a newer version: "
+            "finish the run with that version, or begin another chain; its draws can be read"
         )
     if not isinstance(state, dict) or type(state.get("taken")) is not int or state["taken"] < 0:
         raise StoreError(f"{path} is damaged: it does not say its step")
     return state
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        _read(path)
+    except StoreError as error:
+        raise StoreError(
+            "no checkpoint of this run could be read again: options of the sampler and generators "
+            f"must be tensors and plain values ({_first_words(error.__cause__)})"
+        ) from error
 
 
 def _first_words(error: BaseException | None) -> str:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from csgmcmc.loop.stepper import Stepper
 
 LINE_SECONDS = 30.0
-BY_IMPORTANCE = ("loss", "cycle", "draws", "stage", "lr", "T")  # details, where not all fit
 
 
 class Display:
@@ -36,11 +35,8 @@ class Display:
         self._first, self._began, self._shown = first_step, time.monotonic(), shown
         self._wait = 0.1 if self._console.is_terminal else LINE_SECONDS
         self._next = self._began + (0 if self._console.is_terminal else LINE_SECONDS)
-        room = self._console.width - len(title) - len("00:00:00") - 3  # spaces between columns
-        width = min(max(room - 70, 6), 40)  # of the bar
-        self._room = room - width
-        options = {"done": first_step, "shown": shown, "width": width}
-        self._bar = Bar(title, steps, console=self._console, **options)
+        self._room = self._console.width - len(title) - len("0:00:00") - 13  # beside bar and time
+        self._bar = Bar(title, steps, done=first_step, shown=shown, width=10, console=self._console)
 
     def __enter__(self) -> "Display":
         self._bar.__enter__()
@@ -56,25 +52,16 @@ class Display:
             return
         self._next = now + self._wait
         step = f"{taken}/{self._steps}"
-        details = {
-            "cycle": f"cycle {tick.cycle + 1}/{self._cycles}",
-            "stage": tick.stage,
-            "lr": f"lr {lr:.2g}",
-            "T": f"T {temperature:.2g}",
-            "loss": f"loss {loss:.3g}",
-            "draws": f"{draws} draws",
-        }
+        details = (  # by importance: a narrow terminal cuts off the last ones
+            f"loss {loss:.3g} cycle {tick.cycle + 1}/{self._cycles} {draws} draws {tick.stage} "
+            f"lr {lr:.2g} T {temperature:.2g}"
+        )
         if self._bar.visible:
-            room = self._room - len(step)
-            for name in BY_IMPORTANCE:  # once one does not fit, the less important ones go too
-                room -= len(details[name]) + 1
-                if room < 0:
-                    del details[name]
-            self._bar.update(taken, " ".join([step, *details.values()]))
+            self._bar.update(taken, f"{step} {details}"[: self._room])
             return
         seconds = (now - self._began) / (taken - self._first) * (self._steps - taken)
         left = timedelta(seconds=round(seconds))
-        words = f"{self._title}: step {step}, {' '.join(details.values())}, {left} left"
+        words = f"{self._title}: step {step}, {details}, {left} left"
         self._console.print(words, highlight=False, soft_wrap=True)
 
 

@@ -1,7 +1,7 @@
-"""The settings of a run as plain values, which a checkpoint holds and a resumed run must share.
+"""The parts of a run, and their settings as plain values, which a resumed run must share.
 
-Only settings that differ from their defaults are held, and one that is absent has its default. So a
-new option of a sampler, or a new field of a schedule, leaves old checkpoints as they are.
+A checkpoint holds settings that differ from their defaults, and one that is absent has its default.
+So a new option of a sampler, or a new field of a schedule, leaves old checkpoints as they are.
 """
 
 import ast
@@ -14,6 +14,8 @@ from torch import nn
 from torch.distributions import Distribution
 
 from csgmcmc.arguments import check_kind, plain_value
+from csgmcmc.draws import Draws
+from csgmcmc.draws.base import check_state
 from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.samplers.options import option_defaults
 from csgmcmc.schedules import Keep, Schedule
@@ -28,6 +30,31 @@ SCHEDULED = [option for option, _, _ in SCALED]
 
 REPLACED_BY_KEEP = {"draws": "per_cycle", "draws_per_cycle": "per_cycle", "every": "every"}
 """Fields of the schedules of 0.2.0, and the field of their `keep` that each has become."""
+
+
+def check_parts(
+    model: nn.Module, sampler: torch.optim.Optimizer, schedule: Schedule, draws: Draws
+) -> None:
+    """Raise a `ValueError` if one of these has the wrong type, or they do not fit together."""
+    check_kind("model", model, nn.Module, "a torch.nn.Module")
+    check_state(model.state_dict())
+    check_kind("sampler", sampler, torch.optim.Optimizer, "a sampler or a torch optimizer")
+    check_kind("schedule", schedule, Schedule, "a csgmcmc schedule, such as Cyclical")
+    check_kind("draws", draws, Draws, "a DrawStore or MemoryDraws")
+    if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(sampler).__mro__):
+        raise ValueError(
+            "sampler is a ZeroRedundancyOptimizer, in which parameters of different processes "
+            "would share their noise: shard the model with torch.distributed.fsdp.fully_shard"
+        )
+    if not any(param.requires_grad for param in model.parameters()):
+        raise ValueError("model has no trainable parameter: nothing to sample")
+    known = set(map(id, model.parameters()))
+    for param in (param for group in sampler.param_groups for param in group["params"]):
+        if id(param) not in known:
+            raise ValueError(
+                f"sampler holds a parameter of shape {tuple(param.shape)} that is not the model's: "
+                "make it with model.parameters(), those of the loss included, after stacking"
+            )
 
 
 def check_same(saved: Any, current: Any, field: str = "") -> None:
@@ -55,7 +82,8 @@ def with_defaults(settings: Mapping[str, Any], sampler: torch.optim.Optimizer) -
     """Settings with the defaults that they leave out; `sampler` is that of the resumed run."""
     complete = {**LOOP_DEFAULTS, **settings}
     schedule, groups = complete.get("schedule"), complete.get("groups")
-    complete["schedule"] = _parsed(schedule) if isinstance(schedule, str) else _completed(schedule)
+    schedule = _parsed(schedule) if isinstance(schedule, str) else schedule
+    complete["schedule"] = _completed(schedule)
     if isinstance(groups, dict) and complete.get("sampler") == type(sampler).__name__:
         defaults = _option_defaults(sampler)
         complete["groups"] = {index: {**defaults, **given} for index, given in groups.items()}
@@ -146,7 +174,7 @@ def _parsed(text: str) -> Any:
     def described(node: ast.expr) -> Any:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             values = {each.arg: described(each.value) for each in node.keywords if each.arg}
-            return _completed({"kind": node.func.id, **values})
+            return {"kind": node.func.id, **values}
         if isinstance(node, ast.Tuple) and any(isinstance(each, ast.Call) for each in node.elts):
             return [described(each) for each in node.elts]
         return ast.literal_eval(node)

@@ -5,7 +5,6 @@ run continues.
 """
 
 import json
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from csgmcmc.errors import StoreWarning
+from csgmcmc.errors import StoreWarning, warn
 from csgmcmc.files import atomic_write, check_path, parts_of, reason_of
 
 
@@ -32,11 +31,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     for line in path.read_bytes().splitlines() if path.exists() else []:
         with suppress(ValueError):
             row = json.loads(line)
-            if isinstance(row, dict) and type(row.get("step")) is int:
-                # Strings, or numbers that an array can hold.
-                values = [0 if isinstance(value, (str, float)) else value for value in row.values()]
-                if all(isinstance(value, int) and abs(value) < 2**63 for value in values):
-                    rows.append(row)
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                rows.append(row)
     return rows
 
 
@@ -49,10 +45,8 @@ class ScalarLog:
     """
 
     def __init__(self, path: Path | None, first_step: int) -> None:
-        self._file = None
-        self._board = None
+        self._path, self._file, self._board = path, None, None
         if path is not None:
-            self._path = path
             self._attempt(self._open, path, first_step)
 
     def _open(self, path: Path, first_step: int) -> None:
@@ -72,7 +66,7 @@ class ScalarLog:
         if self._file is not None:
             self._attempt(self._file.write, json.dumps(row) + "\n")
         for name in ("loss", "lr", "temperature", "draws"):
-            if self._board is not None:
+            if self._board is not None:  # an attempt that fails closes it
                 self._attempt(self._board.add_scalar, name, row[name], row["step"])
 
     def flush(self) -> None:
@@ -92,9 +86,6 @@ class ScalarLog:
         try:
             action(*args)
         except OSError as error:
-            warnings.warn(
-                f"{self._path}: the run continues without its log: {reason_of(error)}",
-                StoreWarning,
-                stacklevel=3,
-            )
+            words = f"{self._path}: the run continues without its log: {reason_of(error)}"
+            warn(words, StoreWarning)
             self.close()

@@ -25,7 +25,6 @@ TARGET_NAMES = ("labels", "label", "targets", "target", "y")
 
 IGNORED = -100  # the target that `cross_entropy` ignores by default
 TOLERANCE = 1.5  # factor by which N may differ: other batches may ignore more or fewer targets
-LONGER_SEQUENCES = 4  # how much longer the sequences of other batches may be
 
 
 def default_num_data(loader: Any, generators: Sequence[Generator] = ()) -> int:
@@ -34,18 +33,17 @@ def default_num_data(loader: Any, generators: Sequence[Generator] = ()) -> int:
     With several targets in an example, the loss may be a mean over these or not. `generators` are
     those that the data set draws from, as for augmentation; their states are preserved.
     """
-    size = size_of(loader)
-    unknown = (IndexError, KeyError, TypeError, NotImplementedError)
-    with preserved_random_state(generators), suppress(*unknown):
+    size, targets = size_of(loader), None
+    with preserved_random_state(generators), suppress(LookupError, TypeError, NotImplementedError):
         targets = _targets_of(loader.dataset[0])
-        each = len(targets) if isinstance(targets, (list, tuple)) else 1
-        each = math.prod(getattr(targets, "shape", (each,)))
-        if each > 1:
-            raise ValueError(
-                f"num_data is not known: each of the {size} examples has {each} targets; give "
-                f"num_data={size * each} if the loss is a mean over all targets, as that of "
-                f"torch's functions is, or num_data={size} if it sums the targets of an example"
-            )
+    each = len(targets) if isinstance(targets, (list, tuple)) else 1
+    each = math.prod(getattr(targets, "shape", (each,)))
+    if each > 1:
+        raise ValueError(
+            f"num_data is not known: each of the {size} examples has {each} targets; give "
+            f"num_data={size * each} if the loss is a mean over all targets, as that of "
+            f"torch's functions is, or num_data={size} if it sums the targets of an example"
+        )
     return size
 
 
@@ -60,6 +58,8 @@ def warn_of_num_data(
 ) -> None:
     """Warn if the sampler's N is far from the number of examples or targets.
 
+    N may be any larger number where it is not known what the loss is a mean over.
+
     Args:
         sampler: of the run; an optimizer without `num_data` is ignored.
         loader: of the training data.
@@ -69,18 +69,15 @@ def warn_of_num_data(
         processes: how many processes may each have data of their own.
         remedy: how to silence the warning.
     """
-    given = [group["num_data"] for group in sampler.param_groups if "num_data" in group]
     loader = getattr(loader, "loader", loader)  # of a `ResumableLoader`
     try:
         size = size_of(loader)
     except ValueError:  # not known
         return
-    low, high, each, mean_over, data = 1.0, math.inf, 0, None, f"{size} examples"
-    parts = batch.values() if isinstance(batch, Mapping) else batch if is_pair(batch) else ()
-    tensors = [one for one in parts if isinstance(one, Tensor) and one.ndim and len(one)]
-    targets, rows = _targets_of(batch), {len(one) for one in tensors}
-    has_rows = isinstance(targets, Tensor) and targets.ndim > 0 and rows == {len(targets)}
-    if has_rows and len(targets) <= (getattr(loader, "batch_size", None) or math.inf):
+    low, high, mean_over, data = 1.0, math.inf, None, f"{size} examples"
+    targets = _targets_of(batch)
+    has_rows = isinstance(targets, Tensor) and targets.ndim > 0
+    if has_rows and 0 < len(targets) <= (getattr(loader, "batch_size", None) or math.inf):
         each = targets[0].numel()
         data += " of one target each" if each == 1 else f" of {each} targets each"
         are_labels = not targets.is_floating_point() or ((targets == 0) | (targets == 1)).all()
@@ -89,26 +86,22 @@ def warn_of_num_data(
         if not are_labels and not mean_over:
             return  # a squared error
         counted = float((targets != IGNORED).float().mean())
-        if mean_over:
+        low = min(1.0, counted * each)
+        if mean_over:  # otherwise the loss may be of the inputs, as that of an autoencoder is
             low = high = mean_over * (counted if mean_over == each else 1.0)
-        else:  # the loss may be of the inputs, as that of an autoencoder is
-            low = min(1.0, counted * each)
-            high = max(one[0].numel() for one in tensors)
-            high *= 1 if targets.is_floating_point() or each == 1 else LONGER_SEQUENCES
+            data += f", and the loss is a mean over {mean_over} of them" if mean_over > 1 else ""
+    given = [group["num_data"] for group in sampler.param_groups if "num_data" in group]
     wrong = [n for n in given if not low / TOLERANCE <= n / size <= high * TOLERANCE * processes]
-    if not wrong:
-        return
-    right = size * (mean_over or 1)
-    is_hot = wrong[0] < right
-    factor = right / wrong[0] if is_hot else wrong[0] / (right if mean_over else size * each)
-    if mean_over is not None and mean_over > 1:
-        data = f"{size} examples, and the loss is a mean over the {mean_over} targets of each, too"
-    warn(
-        f"num_data={wrong[0]:g}, but the data set has {data}: N x loss must equal the negative "
-        f"log-likelihood of all data, and with this N the posterior is {factor:.3g} times too "
-        f"{'hot' if is_hot else 'cold'}; make the sampler with num_data={right}{remedy}",
-        SamplingWarning,
-    )
+    if wrong:
+        right = size * (mean_over or 1)
+        factor = right / wrong[0]
+        words = f"{factor:.3g} times too hot" if factor > 1 else f"{1 / factor:.3g} times too cold"
+        warn(
+            f"num_data={wrong[0]:g}, but the data set has {data}: N x loss must equal the negative "
+            f"log-likelihood of all data, and with this N the posterior is {words}; make the "
+            f"sampler with num_data={right}{remedy}",
+            SamplingWarning,
+        )
 
 
 def terms_in_mean(loss: Loss, model: nn.Module, batch: Any) -> int | None:

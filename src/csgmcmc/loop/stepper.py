@@ -1,11 +1,5 @@
 """The one step: everything around a sampler's step except batches and gradients.
 
-    stepper = Stepper(model, sampler, schedule, DrawStore("runs/mine"))
-    for inputs, targets in stepper.batches(loader):
-        sampler.zero_grad()
-        loss(model(inputs), targets).backward()
-        stepper.step()
-
 `Chain` and the adapters of other packages' loops are ways to get gradients to this.
 """
 
@@ -18,14 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count, check_flag, check_kind, check_real, plain_value
+from csgmcmc.arguments import check_count, check_kind, check_real, plain_value
+from csgmcmc.devices import NARROW_DTYPES
 from csgmcmc.distributed import ProcessLayout, as_layout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
 from csgmcmc.errors import DivergedError, DrawConflictError, warn
-from csgmcmc.loop import parts
+from csgmcmc.loop import fingerprint
 from csgmcmc.loop.batches import ResumableBatches, Sources
-from csgmcmc.loop.fingerprint import check_same, check_seed, describe_run, with_defaults
+from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
 from csgmcmc.noise import Noise
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule, Tick
@@ -73,7 +68,7 @@ class Stepper:
         close_at_end: bool = True,
     ) -> None:
         draws = MemoryDraws() if draws is None else draws
-        parts.check_parts(model, sampler, schedule, draws)
+        fingerprint.check_parts(model, sampler, schedule, draws)
         self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
         self.layout = as_layout(layout)
         self.trained = [param for param in model.parameters() if param.requires_grad]
@@ -86,24 +81,30 @@ class Stepper:
         self.last_checkpoint: Path | None = None
         """A checkpoint to name when the chain diverges."""
         self._sources = Sources(generators)
-        self._exact_resume = check_flag("exact_resume", exact_resume)
-        self._hold_lock = check_flag("hold_lock", hold_lock)
-        self._close_at_end = check_flag("close_at_end", close_at_end)
+        self._exact_resume, self._hold_lock = exact_resume, hold_lock
+        self._close_at_end = close_at_end
         self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
-        parts.check_chain_id(chain_id, self.chain_id, len(self.chain_ids), self.layout)
-        noise = self._noise
+        noise, layout = self._noise, self.layout
+        first = layout.chain_id * len(self.chain_ids) if layout.chains > 1 else self.chain_id
+        for expected in (first, chain_id):
+            if expected not in (None, self.chain_id):
+                raise ValueError(
+                    f"chain_id={expected}, but the sampler draws the noise of chain "
+                    f"{self.chain_id}: make it with chain_id={expected} (in a layout, "
+                    "chain_id=layout.chain_id, times the chains of a stack)"
+                )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._ahead: set[int] = set()  # steps of stored draws that are later than the checkpoint
         self._exact = True  # whether the resumed run rounds as the one before
         self._forked = False  # whether it has made other draws than those
-        self._masks = {name for name, value in parts.float_buffers(model) if value.isinf().any()}
+        self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
         for group in sampler.param_groups:  # as samplers do: a resumed run must find the same
             for option, initial, _ in SCALED:
                 if option in group:
                     group.setdefault(initial, float(group[option]))
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
-        self.settings = describe_run(model, sampler, schedule, settings)
+        self.settings = fingerprint.describe_run(model, sampler, schedule, settings)
         """Settings that a run must share with the checkpoint that it resumes from."""
 
     @property
@@ -202,8 +203,7 @@ class Stepper:
         """Raise `DivergedError` if the loss of any chain is not finite."""
         if isinstance(loss, float) and math.isfinite(loss):
             return
-        if not isinstance(loss, Tensor) or loss.is_complex():
-            loss = torch.tensor(check_real("loss", loss))
+        loss = loss if isinstance(loss, Tensor) else torch.tensor(check_real("loss", loss))
         self._check_finite("the loss", loss.detach(), tick)
 
     def check_weights(self, tick: Tick | None = None) -> None:
@@ -211,7 +211,7 @@ class Stepper:
         tick = tick or self.schedule(max(self.taken - 1, 0))
         for param in self.sampled():
             self._check_finite("a weight", local_shard(param.detach()), tick)
-        for name, value in parts.float_buffers(self.model):
+        for name, value in _float_buffers(self.model):
             if name not in self._masks or value.isnan().any():  # a mask may be infinite
                 self._check_finite(f"the buffer {name}", value, tick)
 
@@ -244,7 +244,7 @@ class Stepper:
     def _check_start(self) -> None:
         seed = getattr(self._noise, "seed", None)
         if self.resumed:
-            check_seed(seed, self._given_seed)
+            fingerprint.check_seed(seed, self._given_seed)
         if len(set(self.layout.gather((seed, self.chain_id)))) > 1:
             raise ValueError(
                 f"the replicas of chain {self.chain_id} have different seeds or chain numbers: "
@@ -271,8 +271,12 @@ class Stepper:
                     f"{lost} of the {wanted} draws before step {self.taken} are not in draws: give "
                     "the DrawStore that the run began with"
                 )
-            if self._noise is not None:
-                parts.warn_of_narrow_weights(self.trained)
+            narrow = {param.dtype for param in self.trained} & set(NARROW_DTYPES)
+            if narrow and self._noise is not None:
+                warn(
+                    f"the sampled weights are {narrow.pop()}, which rounds most of the noise away: "
+                    "keep them in torch.float32, and use mixed precision (autocast)"
+                )
 
     def lock(self, *, described: bool = True) -> None:
         """Become the only writer of the chain in the store; `described` stores the settings too."""
@@ -296,8 +300,7 @@ class Stepper:
         if tick is None:
             return
         self.check_weights(tick)
-        where = {"step": tick.step, "cycle": tick.cycle, "stage": tick.stage}
-        kept = []
+        kept, where = [], {"step": tick.step, "cycle": tick.cycle, "stage": tick.stage}
         if self.layout.writes or is_sharded(model):
             kept = model.chain_tensors() if isinstance(model, Stack) else [tensors_of(model)]
             self.lock()
@@ -305,15 +308,13 @@ class Stepper:
             for chain_id, tensors in zip(self.chain_ids, kept, strict=False):
                 self.draws.append(tensors, chain_id=chain_id, **where)
         except DrawConflictError:
-            is_exact = self._exact_resume and self._exact
-            if is_exact or tick.step not in self._ahead:
+            if (self._exact_resume and self._exact) or tick.step not in self._ahead:
                 raise
             if not self._forked:  # both continuations of the checkpoint belong to the chain
                 warn(
-                    "the run does not continue exactly from its checkpoint: its draw of step "
-                    f"{tick.step}, and others that are stored already, stay as they are; the same "
-                    "batches, from stepper.batches(loader), with as many processes and threads "
-                    "would make it exact"
+                    "the run does not continue exactly from its checkpoint, and stored draws stay "
+                    "as they are: that needs the same batches, from stepper.batches(loader), and "
+                    "as many processes and threads"
                 )
             self._forked = True
         finally:
@@ -334,14 +335,11 @@ class Stepper:
     def shared_state(self) -> dict[str, Any]:
         """`state_dict` with sharded tensors as they are, of which each process holds a part."""
         self._keep_due()
-        state = {
-            **self.position(),
-            "model": parts.all_tensors(self.model),
-            "sampler": self.sampler.state_dict(),
-            "sources": self._sources.state_dict(),
-        }
+        model, sampler = all_tensors(self.model), self.sampler.state_dict()
+        state = {"model": model, "sampler": sampler, "sources": self._sources.state_dict()}
         return pytree.tree_map(
-            lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else plain_value(leaf), state
+            lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else plain_value(leaf),
+            {**self.position(), **state},
         )
 
     def load_state_dict(self, state: dict[str, Any], *, exact: bool = True) -> None:
@@ -351,8 +349,8 @@ class Stepper:
         after the checkpoint that are stored already may then differ from those of this run.
         """
         self.check_state(state)
-        parts.copy_weights(self.model, state["model"])
-        parts.load_sampler(self.sampler, state["sampler"])
+        copy_weights(self.model, state["model"])
+        load_sampler(self.sampler, state["sampler"])
         self.load_position(state)
         self._sources.load_state_dict(state["sources"])
         self._exact = exact
@@ -363,7 +361,7 @@ class Stepper:
         self._sources.check(state["sources"])
         noise = state["sampler"].get("noise", {})
         check_count("step of the noise", noise.get("step", 0), at_least=0)
-        check_seed(noise.get("seed"), self._given_seed)
+        fingerprint.check_seed(noise.get("seed"), self._given_seed)
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
@@ -381,11 +379,21 @@ class Stepper:
         for key in ("settings", "taken", *keys):
             if key not in state:
                 raise ValueError(f"state is not what state_dict() returns: it has no {key!r}")
-        saved, own = (with_defaults(s, self.sampler) for s in (state["settings"], self.settings))
-        check_same(saved, own)
+        both = (state["settings"], self.settings)
+        saved, own = (fingerprint.with_defaults(each, self.sampler) for each in both)
+        fingerprint.check_same(saved, own)
         return check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)
 
     @property
     def _noise(self) -> Any:
         noise = getattr(self.sampler, "noise", None)
         return noise if isinstance(noise, Noise) else None
+
+
+def _float_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The floating point buffers that a draw keeps, by name."""
+    kept = model.state_dict()
+    for name, value in model.named_buffers():
+        if name in kept and value.is_floating_point():
+            values = local_shard(value.detach())
+            yield name, values.float() if values.dtype.itemsize == 1 else values
