@@ -140,7 +140,7 @@ class Checkpoints:
                 _warn_of_others(refusals)
                 return path
             refusals.append(refusal or StoreError(elsewhere[0]))
-            del self._steps[path]
+            self._steps = {path: found for path, found in self._steps.items() if found != step}
         for each in sorted(refusals, key=lambda each: not isinstance(each, SettingsMismatchError)):
             raise each
         return None
