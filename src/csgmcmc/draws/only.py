@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.draws.old_format import read_index
 from csgmcmc.draws.tensors import CheckedFiles, checksum, part_of, read_tensors, write_tensors
 from csgmcmc.errors import StoreError
 from csgmcmc.shards import do_first, do_together, gather_to_first, is_first, is_shard, local_shard
@@ -36,15 +35,8 @@ class CommonTensors:
             self._tensors = read_tensors(self.path)
             self.checksum = checksum(self._tensors)
         elif not self._tensors and self._index.exists():
-            self._tensors, self.checksum = read_index(self._index, CheckedFiles())
+            self._tensors, self.checksum = CheckedFiles().read_index(self._index)
         return self._tensors
-
-    def check(self, wanted: set[str]) -> None:
-        """Read the file again; a `StoreError` if draws need another than this one."""
-        self._tensors, self.checksum = {}, None
-        self.tensors()
-        if wanted != {self.checksum}:
-            raise StoreError(f"{self.path}: checksum does not match, damaged")
 
     def split(
         self, tensors: dict[str, Tensor], only: Only, is_needed: Callable[[], bool], mesh: Any
@@ -91,7 +83,7 @@ def keep_trainable(model: nn.Module) -> Callable[[str], bool]:
     named = model.named_parameters(remove_duplicate=False)
     # The draws of a stack have the names of the single model.
     frozen = {name.removeprefix("inner.") for name, param in named if not param.requires_grad}
-    return partial(_is_absent, frozen)
+    return partial(_is_absent, frozen)  # which can be pickled
 
 
 def _is_absent(names: set[str], name: str) -> bool:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.draws.lock import Lock
 from csgmcmc.draws.tensors import CheckedFiles, part_of, read_tensors, write_tensors
 from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning
-from csgmcmc.files import EXHAUSTED, create_anew, flush, make_folder, readable_io_errors, reason_of
+from csgmcmc.files import EXHAUSTED, flush, make_folder, readable_io_errors, reason_of, take_lock
 from csgmcmc.loop.parts import all_tensors
 from csgmcmc.loop.stepper import Stepper
 from csgmcmc.loop.ticks import level_of_caller
@@ -47,7 +47,7 @@ class Checkpoints:
         self.previous = folder / f"{name}.previous.pt"
         self._steps: dict[Path, int] = {}  # steps taken at those that can be used
         self._was_read_back = False
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
 
     @property
     def newest_step(self) -> int:
@@ -58,7 +58,7 @@ class Checkpoints:
         """Become the only process that writes them, until `close`; otherwise `LockedError`."""
         with readable_io_errors(self.newest.parent, "locking the checkpoints"):
             make_folder(self.newest.parent)
-            self._lock = Lock(self.newest.with_suffix(".lock"), f"{self.newest}")
+            self._lock = take_lock(self.newest.with_suffix(".lock"), f"{self.newest}")
 
     def close(self) -> None:
         """Release the lock."""
@@ -301,7 +301,7 @@ def _warn_of_others(refusals: Sequence[Exception]) -> None:
 
 def _write(state: dict[str, Any], path: Path) -> None:
     try:
-        create_anew(path)
+        path.unlink(missing_ok=True)
         with path.open("wb") as file:
             torch.save(state, file)
         flush(path)
