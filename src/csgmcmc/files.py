@@ -108,13 +108,12 @@ def file_sizes(folder: Path) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def readable_io_errors(path: Path, action: str, *, writing: bool = True) -> Iterator[None]:
+def readable_io_errors(path: Path, action: str) -> Iterator[None]:
     """Turn an `OSError` into a `StoreError` of one sentence."""
     try:
         yield
     except OSError as error:
-        safe = " All draws kept before are safe." if writing else ""
-        raise StoreError(f"{path}: {action} failed: {reason_of(error)}.{safe}") from error
+        raise StoreError(f"{path}: {action} failed: {reason_of(error)}") from error
 
 
 def reason_of(error: BaseException) -> str:

@@ -67,10 +67,9 @@ class Draw:
         found = self._load(check=False)
         if unexpected := found.keys() - state.keys():
             raise ValueError(f"model has no {min(unexpected)}, which the draw has")
-        parts = {name: part_of(found, name, value) for name, value in state.items()}
         with torch.no_grad():
             for name, value in state.items():
-                local_shard(value).copy_(parts[name])
+                local_shard(value).copy_(part_of(found, name, value))
 
 
 class Draws(ABC, Sequence[Draw]):
@@ -198,3 +197,15 @@ def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
     state = model.state_dict() if isinstance(model, nn.Module) else model
     check_state(check_kind("model", state, Mapping, "a torch.nn.Module or its state_dict"))
     return {name: value.detach() for name, value in state.items()}
+
+
+def keep_trainable(model: nn.Module) -> Callable[[str], bool]:
+    """For `only=`: what training changes, that is trainable parameters and all buffers."""
+    named = model.named_parameters(remove_duplicate=False)
+    # The draws of a stack have the names of the single model.
+    frozen = {name.removeprefix("inner.") for name, param in named if not param.requires_grad}
+    return partial(_is_absent, frozen)  # which can be pickled
+
+
+def _is_absent(names: set[str], name: str) -> bool:
+    return name not in names

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from csgmcmc.errors import StoreError
 from csgmcmc.files import atomic_write, file_sizes, flush, identity_of, is_locked, parts_of
 
@@ -179,7 +181,7 @@ def files_of(record: Record) -> dict[str, int]:
     return {record["draw"]: record["bytes"], **record.get("shards", {})}
 
 
-def read_dtype(folder: Path) -> str | None:
+def read_dtype(folder: Path) -> torch.dtype | None:
     """The dtype of draws in `store.json`; None if it has none or is not there.
 
     Raises `StoreError` if it is damaged, or of a newer version.
@@ -192,18 +194,20 @@ def read_dtype(folder: Path) -> str | None:
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{file} is damaged: {error}") from error
     number, dtype = (found.get("format"), found.get("dtype")) if type(found) is dict else (0, None)
-    if type(number) is not int or number < 1 or not isinstance(dtype, str | None):
+    name = str(dtype).removeprefix("torch.")
+    if type(number) is not int or number < 1 or not (dtype is None or hasattr(torch, name)):
         raise StoreError(f"{file} is damaged: format and dtype of the store are missing")
     if number > FORMAT:
         raise StoreError(f"{file} says format {number}, newer than {FORMAT}: upgrade csgmcmc")
-    return dtype
+    return None if dtype is None else getattr(torch, name)
 
 
-def write_dtype(folder: Path, dtype: str | None) -> None:
-    """Write format and dtype of a new store into `store.json`, unless it is there."""
+def settle_dtype(folder: Path, dtype: torch.dtype | None) -> torch.dtype | None:
+    """Write format and dtype of a new store into `store.json`, unless it is there; its dtype."""
     if not (folder / "store.json").exists():
-        text = json.dumps({"format": 1, "dtype": dtype}) + "\n"
+        text = json.dumps({"format": 1, "dtype": dtype and str(dtype)}) + "\n"
         atomic_write(folder / "store.json", lambda temporary: temporary.write_text(text))
+    return read_dtype(folder)
 
 
 def lock_file(folder: Path, chain_id: int) -> Path:

@@ -19,7 +19,7 @@ import os
 import platform
 import threading
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -41,19 +41,18 @@ from csgmcmc.draws.manifest import (
     lock_file,
     read_dtype,
     remove_leftover_parts,
-    write_dtype,
+    settle_dtype,
 )
-from csgmcmc.draws.only import CommonTensors, Only
-from csgmcmc.draws.tensors import CheckedFiles, checksum, read_tensors, write_tensors
+from csgmcmc.draws.tensors import (
+    CheckedFiles,
+    CommonTensors,
+    Only,
+    checksum,
+    read_tensors,
+    write_tensors,
+)
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
-from csgmcmc.files import (
-    check_path,
-    flush,
-    is_locked,
-    make_folder,
-    readable_io_errors,
-    take_lock,
-)
+from csgmcmc.files import check_path, flush, is_locked, make_folder, readable_io_errors, take_lock
 from csgmcmc.shards import Named, do_first, gather_to_first, mesh_of
 
 
@@ -68,7 +67,8 @@ class DrawStore(Draws):
         only: names of the tensors that each draw stores, or a predicate of a name. The others are
             stored once, from the first draw, and must not change: for fine-tuning and adapters. By
             default each draw stores all tensors.
-        dtype: store floating point tensors in this narrower dtype.
+        dtype: store floating point tensors in this narrower dtype. By default that of the store,
+            or that of each tensor in a new store.
         provenance: settings to record with each chain that this object writes, e.g. config and
             seed. Package versions are added.
     """
@@ -89,23 +89,23 @@ class DrawStore(Draws):
         self.path = check_path("path", path)
         self.provenance = _plain_provenance(provenance)
         self._place = f"('{self.path}')"
-        self._only, self._dtype = only, dtype
+        self._only = only
         self._files = CheckedFiles()
         self._base = CommonTensors(self.path / "base.safetensors")
         self._manifests = Manifests(self.path)
         self._locks: dict[int, FileLock] = {}
         self._cleaned: set[int] = set()  # chains of which no temporary file is left
         self._mutex = threading.RLock()  # for writers in several threads
-        with readable_io_errors(self.path, "reading the store", writing=False):
-            read_dtype(self.path)  # raises if the format is newer
+        with readable_io_errors(self.path, "reading the store"):
+            self._dtype = dtype or read_dtype(self.path)
             self.problems: list[str] = self._manifests.read_all()
             """One sentence per damaged or leftover file."""
             if self._needs_base() and not self._base.exists():
                 self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
         if self.problems:
-            listed = "; ".join(self.problems[:5])
-            more = f"; and {len(self.problems) - 5} more" if len(self.problems) > 5 else ""
-            warnings.warn(f"{self.path}: {listed}{more}", StoreWarning, stacklevel=2)
+            more = ["..."] if len(self.problems) > 5 else []
+            words = f"{self.path}: {'; '.join(self.problems[:5] + more)}"
+            warnings.warn(words, StoreWarning, stacklevel=2)
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {"only": self._only, "dtype": self._dtype, "provenance": self.provenance}
@@ -182,36 +182,29 @@ class DrawStore(Draws):
         made = _plain_provenance(provenance)
         with self._mutex, readable_io_errors(self.path, f"locking chain {chain_id}"):
             if not self._holds(chain_id):
-                self._lock(chain_id, for_draws=True)
+                for folder in ("chains", "draws"):
+                    make_folder(self.path / folder)
+                what = f"chain {chain_id} of {self.path}"
+                self._locks[chain_id] = take_lock(lock_file(self.path, chain_id), what)
+                try:
+                    self._catch_up(chain_id)
+                except BaseException:
+                    self.close([chain_id])
+                    raise
             if provenance is not None:
                 self._write_header(chain_id, made)
 
     def _holds(self, chain_id: int) -> bool:
         return chain_id in self._locks and self._locks[chain_id].is_locked  # not in a forked child
 
-    def _lock(self, chain_id: int, *, for_draws: bool) -> None:
-        """Take a lock; those who write draws need the dtype of the store."""
-        dtype = None if self._dtype is None else str(self._dtype)
-        action = f"locking chain {chain_id}"
-        with readable_io_errors(self.path, action), ExitStack() as if_failed:
-            read_dtype(self.path)  # an error is raised before anything is created
-            for folder in ("chains", "draws"):
-                make_folder(self.path / folder)
-            named = f"chain {chain_id} of {self.path}"
-            self._locks[chain_id] = take_lock(lock_file(self.path, chain_id), named)
-            if_failed.callback(self.close, [chain_id])
-            write_dtype(self.path, dtype)
-            found = read_dtype(self.path)
-            if for_draws and found != dtype:
-                raise StoreError(
-                    f"{self.path} keeps draws in dtype={found}, and was opened with "
-                    f"dtype={dtype}: open it with the same"
-                )
-            if chain_id not in self._cleaned:
-                remove_leftover_parts(self.path, chain_id)
-                self._cleaned.add(chain_id)
-            self._manifests.read([chain_id])
-            if_failed.pop_all()
+    def _catch_up(self, chain_id: int) -> None:
+        """Read what others have written before this process has taken the lock."""
+        if (found := settle_dtype(self.path, self._dtype)) != self._dtype:
+            raise StoreError(f"{self.path} keeps draws in dtype={found}, not dtype={self._dtype}")
+        if chain_id not in self._cleaned:
+            remove_leftover_parts(self.path, chain_id)
+            self._cleaned.add(chain_id)
+        self._manifests.read([chain_id])
 
     @contextmanager
     def locked(self, chain_ids: Collection[int]) -> Iterator[None]:
@@ -221,11 +214,10 @@ class DrawStore(Draws):
         before that may lose them, but a crash of the process does not.
         """
         with self._mutex:
-            to_lock = [number for number in _checked(chain_ids) if not self._holds(number)]
+            to_lock = [chain_id for chain_id in chain_ids if not self._holds(chain_id)]
         try:
             for chain_id in to_lock:
-                with self._mutex:
-                    self._lock(chain_id, for_draws=False)
+                self.lock_chain(chain_id)
             yield
         finally:
             self.close(to_lock)
@@ -233,8 +225,8 @@ class DrawStore(Draws):
     def close(self, chain_ids: Collection[int] | None = None) -> None:
         """Release the locks of some chains, by default of all; the next append takes them again."""
         with self._mutex, readable_io_errors(self.path, "flushing"), ExitStack() as every:
-            chosen = list(self._locks) if chain_ids is None else _checked(chain_ids)
-            for chain_id in self._locks.keys() & set(chosen):
+            chosen = self._locks.keys() if chain_ids is None else set(chain_ids)
+            for chain_id in self._locks.keys() & chosen:
                 every.callback(self._locks.pop(chain_id).release)
                 every.callback(self._manifests.of_chain(chain_id).flush)  # before that
 
@@ -308,12 +300,6 @@ class DrawStore(Draws):
         with self._mutex, self.locked([chain_id]), readable_io_errors(self.path, action):
             self._manifests.of_chain(chain_id).append(line, flushed=False)  # `close` flushes it
             self._kept[key] = {**self._kept[key], "log_likelihood": value}
-
-
-def _checked(chain_ids: Iterable[int]) -> list[int]:
-    """Numbers of chains, or a `ValueError`."""
-    listed = check_items("chain_ids", chain_ids, "numbers of chains")
-    return [check_count("each of chain_ids", chain_id, at_least=0) for chain_id in listed]
 
 
 def _plain_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:
