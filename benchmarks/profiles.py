@@ -22,7 +22,7 @@ from csgmcmc import SGHMC, SGLD, Cyclical, Keep, Posterior
 from csgmcmc.draws import DrawStore
 from csgmcmc.draws.manifest import Manifest
 from csgmcmc.files import file_sizes
-from csgmcmc.perceptrons import evaluate_perceptron
+from csgmcmc.stacked import evaluate_perceptron
 from paper.density import run_density
 from paper.networks import mlp
 from paper.targets import Mixture25

@@ -6,8 +6,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from csgmcmc import Posterior
-from csgmcmc.perceptrons import ELEMENTWISE, is_perceptron
 from csgmcmc.posterior import members as members_module
+from csgmcmc.stacked import ELEMENTWISE, is_perceptron
 from tests.posterior.support import CLOSE, in_memory, outputs_of
 
 

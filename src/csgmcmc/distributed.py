@@ -7,8 +7,8 @@ bit for bit. Only the first replica of a chain writes draws.
 
 import gc
 import os
-import secrets
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -108,20 +108,15 @@ class ProcessLayout:
         """
         if self.mesh is None:
             return
-        # Not named like a temporary file: the writer of another chain would remove it.
-        token = folder / f".seen-{secrets.token_hex(8)}"
 
         def create() -> str:
             make_folder(folder)
-            token.touch()
-            return token.name
+            return tempfile.mkdtemp(prefix=".seen-", dir=folder)
 
-        try:
-            name = do_first(self.mesh, create)
-            seen = self.gather((folder / name).exists())
-        finally:
-            if self.writes:
-                token.unlink(missing_ok=True)
+        token = folder / Path(do_first(self.mesh, create)).name
+        seen = self.gather(token.exists())
+        if self.writes:
+            token.rmdir()
         if not all(seen):
             raise StoreError(
                 f"{folder} of process {seen.index(False)} of chain {self.chain_id} is not that of "

@@ -1,4 +1,4 @@
-"""Atomic writes, and readable errors of the file system."""
+"""Atomic writes, locks, and readable errors of the file system."""
 
 import contextlib
 import errno
@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from csgmcmc.arguments import shown
-from csgmcmc.errors import StoreError
+from filelock import FileLock, Timeout
+
+from csgmcmc.arguments import check_kind
+from csgmcmc.errors import LockedError, StoreError
 
 PART = re.compile(r"\.\d+(\.\d+)?\.part$")
 """How the name of a temporary file ends: number of its process, and a random one."""
@@ -18,12 +20,13 @@ PART = re.compile(r"\.\d+(\.\d+)?\.part$")
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """Errors of the process, which say nothing about the file."""
 
+# A reader that asks whether a file is locked holds the lock for a moment: wait that long.
+LOCK_SECONDS = 1.0
+
 
 def check_path(name: str, value: Any) -> Path:
     """A path of a file or folder, or a `ValueError`."""
-    if not isinstance(value, (str, os.PathLike)):
-        raise ValueError(f"{name} must be a path, got {shown(value)}")
-    return Path(value)
+    return Path(check_kind(name, value, (str, os.PathLike), "a path"))
 
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool = True) -> None:
@@ -34,7 +37,6 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool
     # Other threads may write the same file, and processes of other machines with the same number.
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.randbits(32)}.part")
     try:
-        create_anew(temporary)
         write(temporary)
         flush(temporary)
         if overwrite:
@@ -45,12 +47,6 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, overwrite: bool
         flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def create_anew(path: Path) -> None:
-    """Create an empty file in place of any file or link."""
-    path.unlink(missing_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 
 
 def make_folder(path: Path) -> None:
@@ -112,24 +108,44 @@ def file_sizes(folder: Path) -> dict[str, int]:
 
 
 @contextlib.contextmanager
-def readable_io_errors(path: Path, action: str, *, writing: bool = True) -> Iterator[None]:
+def readable_io_errors(path: Path, action: str) -> Iterator[None]:
     """Turn an `OSError` into a `StoreError` of one sentence."""
     try:
         yield
     except OSError as error:
-        safe = " All draws kept before are safe." if writing else ""
-        raise StoreError(f"{path}: {action} failed: {reason_of(error)}.{safe}") from error
+        raise StoreError(f"{path}: {action} failed: {reason_of(error)}") from error
 
 
-def reason_of(error: Exception) -> str:
-    """What an error of the file system means, in a few words."""
-    code, name, reason = getattr(error, "errno", None), getattr(error, "filename", None), str(error)
-    if code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in reason:
-        return "the disk is full"
-    if code == errno.EROFS or "Read-only" in reason:
-        return "it is read-only"
-    if code in (errno.EACCES, errno.EPERM):
-        return "this user has no permission" + ("" if name is None else f" for {name}")
-    if code == errno.ELOOP:
-        return f"{name} is a symbolic link, which is not followed for writing"
-    return reason
+def reason_of(error: BaseException) -> str:
+    """An error in a few words; torch's file writer raises other types than `OSError`."""
+    code = getattr(error, "errno", None)
+    is_full = code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+    return "the disk is full" if is_full else str(error)
+
+
+def take_lock(path: Path, what: str) -> FileLock:
+    """Lock a file for this process, until it releases the lock or ends, however it ends.
+
+    A forked child has a copy, which holds nothing. `what` is locked, for the error: "chain 0".
+    """
+    # Any thread may release it: a lock of one thread would stay locked then.
+    lock = FileLock(path, timeout=LOCK_SECONDS, poll_interval=0.03, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise LockedError(
+            f"{what} is being written by another process: give each chain a chain_id of its own, "
+            "or wait until that run has ended"
+        ) from error
+    return lock
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds the lock on `path` now."""
+    try:
+        if path.exists():
+            with FileLock(path, timeout=0):
+                pass
+    except OSError as error:  # one of a read-only disk, which has no writers, or a timeout
+        return isinstance(error, Timeout)
+    return False

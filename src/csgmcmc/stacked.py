@@ -3,10 +3,13 @@
 The forward pass is vmapped over that dimension, so that the same samplers, schedules and loops run
 all chains at once. There is one loss per chain, and they are *summed* before the backward pass: a
 mean would divide every gradient by the number of chains, and sample the wrong distribution.
+
+For a small perceptron the overhead of `vmap` is larger than the arithmetic: it is evaluated as
+products of stacked matrices.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +17,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count, check_flag, check_items, check_kind, shown
+from csgmcmc.arguments import check_count, check_flag, check_function, check_items, check_kind
+
+# Activations that accept any leading dimensions.
+ELEMENTWISE = (
+    *(nn.ELU, nn.GELU, nn.Identity, nn.LeakyReLU, nn.ReLU),
+    *(nn.Sigmoid, nn.SiLU, nn.Softplus, nn.Tanh),
+)
 
 
 class StackedParameter(nn.Parameter):
@@ -37,16 +46,10 @@ class Stack(nn.Module):
         super().__init__()
         models = check_items("models", models, "a list of models")
         check_count("number of models", len(models), at_least=1)
-        shapes = []
         for model in models:
             check_kind("each of models", model, nn.Module, "a torch.nn.Module")
-            params = model.named_parameters(remove_duplicate=False)
-            named = [*params, *model.named_buffers(remove_duplicate=False)]
-            shapes.append({name: tuple(value.shape) for name, value in named})
-        if any(other != shapes[0] for other in shapes):
-            raise ValueError(
-                "models must be of one architecture: their parameters or buffers differ"
-            )
+        if any(_shapes(model) != _shapes(models[0]) for model in models):
+            raise ValueError("models must be of one architecture: parameters or buffers differ")
         self.chains = len(models)
         self.separate_batches = check_flag("separate_batches", separate_batches)
         self.inner = copy.deepcopy(models[0])
@@ -115,15 +118,10 @@ def stack(
         separate_batches: divide each batch among the chains, instead of sharing it.
     """
     if isinstance(model, Sequence) and not isinstance(model, nn.Module):
-        models = list(model)
-    else:
-        count = range(check_count("chains", chains, at_least=1, below=2**20))
-        if not callable(model):
-            raise ValueError(
-                "model must be a function that makes one, a list of models, or one model, got "
-                f"{shown(model)}"
-            )
-        models = [model if isinstance(model, nn.Module) else model() for _ in count]
+        return Stack(model, separate_batches=separate_batches)
+    count = range(check_count("chains", chains, at_least=1, below=2**20))
+    check_function("model", model)
+    models = [model if isinstance(model, nn.Module) else model() for _ in count]
     return Stack(models, separate_batches=separate_batches)
 
 
@@ -133,6 +131,12 @@ def gradient_norms(model: nn.Module, gradients: Sequence[Tensor]) -> Tensor:
         return nn.utils.get_total_norm(gradients)
     squares = [gradient.reshape(model.chains, -1).square().sum(1) for gradient in gradients]
     return torch.stack(squares).sum(0).sqrt()
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    params, buffers = model.named_parameters, model.named_buffers
+    named = [*params(remove_duplicate=False), *buffers(remove_duplicate=False)]
+    return {name: tuple(value.shape) for name, value in named}
 
 
 def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:
@@ -149,3 +153,49 @@ def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:
                     if kind == "_parameters":
                         made[value] = StackedParameter(made[value], value.requires_grad)
                 getattr(module, kind)[name] = made[value]
+
+
+# Perceptrons
+
+
+def is_perceptron(model: nn.Module) -> bool:
+    """Whether `model` is a sequence of linear layers and activations, after at most a `Flatten`."""
+    if type(model) is not nn.Sequential or len(model) == 0:
+        return False
+    layers = list(model)[1:] if _flattens(model[0]) else list(model)
+    if any(each._forward_hooks or each._forward_pre_hooks for each in model.modules()):
+        return False
+    return all(type(layer) in (nn.Linear, *ELEMENTWISE) for layer in layers)
+
+
+def accepts(model: nn.Module, inputs: object) -> bool:
+    """Whether these inputs of a perceptron become a matrix: rows of numbers, or flattened ones."""
+    if not isinstance(inputs, Tensor) or inputs.ndim < 2:
+        return False
+    return inputs.ndim == 2 or _flattens(next(model.children()))
+
+
+def evaluate_perceptron(
+    model: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor, *, stacked: bool = False
+) -> Tensor:
+    """Outputs (draws, batch, ...) of a perceptron for stacked `weights`.
+
+    All draws have the same inputs or, if `stacked`, each its own: (draws, batch, features).
+    """
+    outputs = inputs
+    for name, layer in model.named_children():
+        if not isinstance(layer, nn.Linear):
+            outputs = layer(outputs)  # of these only a `Flatten` depends on the shape: it is first
+            continue
+        matrices = weights[f"{name}.weight"].mT
+        if not stacked:
+            outputs, stacked = outputs.expand(len(matrices), *outputs.shape), True
+        if layer.bias is None:
+            outputs = torch.bmm(outputs, matrices)
+        else:
+            outputs = torch.baddbmm(weights[f"{name}.bias"].unsqueeze(1), outputs, matrices)
+    return outputs
+
+
+def _flattens(layer: nn.Module) -> bool:
+    return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)

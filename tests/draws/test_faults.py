@@ -19,10 +19,9 @@ from torch import nn
 
 from csgmcmc import files
 from csgmcmc.draws import DrawStore, MemoryDraws, keep_trainable
-from csgmcmc.draws.lock import is_locked
 from csgmcmc.draws.manifest import Manifest
 from csgmcmc.errors import CsgmcmcError, LockedError, StoreError
-from csgmcmc.files import PART
+from csgmcmc.files import PART, is_locked
 from tests.draws.support import draw_file, fill, reopened
 
 
@@ -54,7 +53,7 @@ def test_threads_begin_one_new_store(tmp_path, monkeypatch, shared):
     # A slow disk, so that all of them write the files of the store at the same time.
     monkeypatch.setattr(files, "flush", lambda path: time.sleep(0.02) or flush(path))
     # They look at each other's locks, and on a busy machine a look may take long.
-    monkeypatch.setattr("csgmcmc.draws.lock.TIMEOUT_SECONDS", 60.0)
+    monkeypatch.setattr("csgmcmc.files.LOCK_SECONDS", 60.0)
     one, start = DrawStore(tmp_path / "store"), threading.Barrier(4)
 
     def write(chain_id: int) -> None:
@@ -95,7 +94,7 @@ def test_a_lock_that_one_thread_took_is_released_by_another(tmp_path):
 FORKED = """
 import os, sys, torch
 from csgmcmc import DrawStore
-from csgmcmc.draws.lock import is_locked
+from csgmcmc.files import is_locked
 from csgmcmc.draws.manifest import Manifest
 from csgmcmc.errors import LockedError
 store = DrawStore(sys.argv[1])
@@ -220,26 +219,16 @@ def test_every_flipped_bit_of_the_store_file_opens_or_is_said(tmp_path):
             assert len(DrawStore(tmp_path)) == 1
 
 
-def test_other_files_beside_the_manifests_are_named(tmp_path):
+def test_other_files_beside_the_manifests_are_ignored(tmp_path):
     fill(tmp_path, count=2)
     manifest = tmp_path / "chains" / "0000.manifest"
-    strays = [
-        "notes.manifest",
-        "0000 (copy).manifest",
-        "0.manifest",
-        "00000.manifest",
-        "-1.manifest",
-    ]
-    for name in strays:
+    for name in ("notes.manifest", "0000 (copy).manifest", "00000.manifest", "-1.manifest"):
         shutil.copy(manifest, tmp_path / "chains" / name)
-    store = reopened(tmp_path)
-    assert len(store) == 2
-    assert sorted(store.problems) == sorted(
-        f"chains/{name}: not the manifest of a chain, ignored" for name in strays
-    )
+    assert len(DrawStore(tmp_path)) == 2
 
 
-def test_swapped_manifests_are_named_and_not_used(tmp_path):
+def test_swapped_manifests_are_refused(tmp_path):
+    store = DrawStore(tmp_path)
     for chain in (0, 1, 2):
         store = fill(tmp_path, count=3, chain=chain)
         for draw in store.of_chain(chain):
@@ -248,12 +237,9 @@ def test_swapped_manifests_are_named_and_not_used(tmp_path):
     aside = first.rename(tmp_path / "aside")
     second.rename(first)
     aside.rename(second)
-    store = reopened(tmp_path)
-    assert store.chain_ids == [2]
-    assert [draw.log_likelihood for draw in store] == [-20, -21, -22]
-    assert "chains/0000.manifest: holds lines of chain 1, ignored" in store.problems
-    assert "chains/0001.manifest: holds lines of chain 0, ignored" in store.problems
-    with pytest.raises(StoreError, match=r"cannot be written: chains/0001\.manifest: holds lines"):
+    with pytest.raises(StoreError, match=r"0000\.manifest is the manifest of chain 1"):
+        DrawStore(tmp_path)
+    with pytest.raises(StoreError, match=r"0001\.manifest is the manifest of chain 0"):
         store.append({"w": torch.ones(100)}, step=7, chain_id=1)
     assert not is_locked(tmp_path / "chains" / "0001.lock")
     first.rename(tmp_path / "aside")
@@ -291,7 +277,7 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder_is_said(tmp_path, name):
 
 def test_a_file_is_no_store(tmp_path):
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreError, match="is not a folder"):
+    with pytest.raises(StoreError, match="Not a directory"):
         DrawStore(tmp_path / "file")
     with pytest.raises(StoreError, match="Not a directory"):
         DrawStore(tmp_path / "file" / "store").append({"w": torch.ones(1)}, step=0)
@@ -332,40 +318,18 @@ def test_what_may_not_be_read_is_said(tmp_path):
     command = [sys.executable, "-c", AS_NOBODY, str(store), *names]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd="/").stdout
     for name, line in zip(names, printed.splitlines(), strict=True):
-        assert "no permission" in line
+        assert "Permission denied" in line
         assert str(store / name) in line
         assert line.startswith("1 [" if name == draw else "StoreError")
 
 
-@pytest.mark.parametrize("name", ["0000.manifest", "0000.lock"])
-def test_a_link_is_not_followed_for_writing(tmp_path, name):
-    path = tmp_path / "store"
-    fill(path, count=2)
-    elsewhere = tmp_path / "elsewhere"
-    (path / "chains" / name).rename(elsewhere)
-    (path / "chains" / name).symlink_to(elsewhere)
-    before = elsewhere.read_bytes()
-    store = DrawStore(path)
-    assert len(store) == 2  # reading is no harm
-    with pytest.raises(StoreError, match=rf"{name} is a symbolic link, which is not followed"):
-        store.append({"w": torch.ones(100)}, step=7)
-    with pytest.raises(StoreError, match=rf"{name} is a symbolic link"):
-        store.set_log_likelihood(store[0], -1.0)
-    assert elsewhere.read_bytes() == before
-
-
-def test_links_in_the_place_of_new_files_are_replaced(tmp_path, monkeypatch):
+def test_a_link_in_the_place_of_a_new_file_is_replaced(tmp_path):
     path, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
     elsewhere.write_text("mine")
     fill(path, count=2)
     draw_file(path, 7).symlink_to(elsewhere)
-    monkeypatch.setattr("csgmcmc.files.secrets.randbits", lambda _: 5)  # as an attacker guesses
-    part = f"{draw_file(path, 8)}.{os.getpid()}.5.part"
     store = reopened(path)
-    store.lock_chain(0)
-    Path(part).symlink_to(elsewhere)
-    for step in (7, 8):
-        store.append({"w": torch.ones(100)}, step=step)
+    store.append({"w": torch.ones(100)}, step=7)
     store.close()
     assert elsewhere.read_text() == "mine"
     assert not any(PART.search(name) for name in os.listdir(path / "draws"))
@@ -449,7 +413,7 @@ def test_numbers_of_8_bits_are_kept(tmp_path, name, dtype):
 )
 def test_what_a_file_cannot_hold_is_refused_in_a_sentence(tmp_path, value):
     store = DrawStore(tmp_path)
-    with pytest.raises(ValueError, match=r"extra is torch\.\w+, which a DrawStore cannot hold"):
+    with pytest.raises(ValueError, match=r"extra is torch\.\w+, torch\.\w+, which"):
         store.append({"w": torch.ones(2), "extra": value}, step=0)
     assert len(store) == 0
     if value.layout == torch.strided:

@@ -79,7 +79,7 @@ def test_a_damaged_file_is_named_and_the_rest_stays(tmp_path):
     store = reopened(tmp_path)
     named = "\n".join(store.problems)
     assert "0000-000000000.safetensors: missing" in named
-    assert "0000-000000001.safetensors: truncated (100 of" in named
+    assert "0000-000000001.safetensors: 100 of" in named
     assert "0000-000000009.safetensors: not in a manifest, ignored" in named
     assert "0000-000000009.safetensors.123.part: not in a manifest, ignored" in named
     assert [draw.step for draw in store] == [2, 3, 4]
@@ -207,7 +207,7 @@ def small_disk(tmp_path):
 def test_a_full_disk_is_said_and_loses_nothing(small_disk):
     store = DrawStore(small_disk / "store")
     kept = 0
-    with pytest.raises(StoreError, match=r"step \d+ failed: the disk is full.*are safe"):
+    with pytest.raises(StoreError, match=r"step \d+ failed: the disk is full"):
         for step in range(100):
             store.append({"w": torch.full((20_000,), float(step))}, step=step)
             kept += 1
@@ -227,7 +227,7 @@ def test_a_read_only_store_is_said_and_can_be_read(small_disk):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     store = DrawStore(small_disk / "store")
     assert store[2].tensors()["w"][0] == 2
-    with pytest.raises(StoreError, match="read-only"):
+    with pytest.raises(StoreError, match="Read-only"):
         store.append({"w": torch.zeros(100)}, step=9)
     assert len(store) == 3
 
@@ -247,7 +247,7 @@ def test_a_damaged_or_missing_base_is_named(tmp_path):
     whole = base.read_bytes()
     base.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
     store = DrawStore(tmp_path)
-    assert any("base.safetensors: checksum" in line for line in store.verify())
+    assert any("base.safetensors: missing or damaged" in line for line in store.verify())
     with pytest.raises(StoreError, match=r"base\.safetensors: missing or damaged"):
         DrawStore(tmp_path)[0].tensors()
 
@@ -271,8 +271,11 @@ def test_dtypes_that_cannot_hold_the_draws_are_refused(tmp_path):
         store.append({"w": torch.tensor([1e6])}, step=1)
     store.append({"w": torch.tensor([1.0])}, step=1)
     store.close()
-    with pytest.raises(StoreError, match=r"dtype=torch\.float16, and was opened with dtype=None"):
-        DrawStore(tmp_path / "half").append({"w": torch.tensor([1.0])}, step=2)
+    with pytest.raises(StoreError, match=r"keeps draws in dtype=torch\.float16"):
+        DrawStore(tmp_path / "half", dtype=torch.float64).append({"w": torch.ones(1)}, step=2)
+    again = DrawStore(tmp_path / "half")
+    again.append({"w": torch.tensor([0.1])}, step=2)  # in the dtype of the store
+    assert again[1].tensors()["w"].dtype == torch.float16
 
 
 def test_frozen_ties_and_stacks_are_left_out_too():

@@ -14,7 +14,6 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, DrawStore, Keep, MemoryDraws, Tick
-from csgmcmc.draws.lock import is_locked
 from csgmcmc.errors import (
     DivergedError,
     LockedError,
@@ -22,6 +21,7 @@ from csgmcmc.errors import (
     StoreError,
     StoreWarning,
 )
+from csgmcmc.files import is_locked
 from csgmcmc.loop import read_scalars
 from csgmcmc.loop.display import Display
 from tests.loop.support import Noisy, make_chain

@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from csgmcmc import SGHMC, Cyclical, DrawStore, MemoryDraws
-from csgmcmc.draws.lock import is_locked
 from csgmcmc.errors import LockedError, SettingsMismatchError, StoreError, StoreWarning
+from csgmcmc.files import is_locked
 from csgmcmc.loop import Chain, read_scalars
 from csgmcmc.loop.checkpoint import FORMAT, Checkpoints
 from csgmcmc.loop.log import ScalarLog

@@ -22,8 +22,8 @@ from csgmcmc import (
     stack,
 )
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.draws.lock import is_locked
 from csgmcmc.errors import DivergedError, LockedError, SettingsMismatchError
+from csgmcmc.files import is_locked
 
 LOSS = nn.functional.cross_entropy
 SCHEDULE = Cyclical(24, cycles=2, exploration=0.5, draws_per_cycle=3)

@@ -3,9 +3,8 @@
 import sys
 
 from csgmcmc.discovery import subclasses_in
-from csgmcmc.draws.base import Draw, Draws
+from csgmcmc.draws.base import Draw, Draws, keep_trainable
 from csgmcmc.draws.memory import MemoryDraws
-from csgmcmc.draws.only import keep_trainable
 from csgmcmc.draws.store import DrawStore
 
 __all__ = [

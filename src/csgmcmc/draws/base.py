@@ -61,20 +61,15 @@ class Draw:
         state = model.state_dict()
         mesh = mesh_of(state.values())
         if mesh is None:
-            try:
-                model.load_state_dict(self.tensors())
-            except RuntimeError as error:  # its message has many lines
-                words = " ".join(str(error).split())
-                raise ValueError(f"model is not that of the draw: {words}") from error
+            model.load_state_dict(self.tensors())
             return
         do_first(mesh, lambda: len(self._load()))
         found = self._load(check=False)
         if unexpected := found.keys() - state.keys():
             raise ValueError(f"model has no {min(unexpected)}, which the draw has")
-        parts = {name: part_of(found, name, value) for name, value in state.items()}
         with torch.no_grad():
             for name, value in state.items():
-                local_shard(value).copy_(parts[name])
+                local_shard(value).copy_(part_of(found, name, value))
 
 
 class Draws(ABC, Sequence[Draw]):
@@ -98,13 +93,8 @@ class Draws(ABC, Sequence[Draw]):
         """Chain and step of every draw, in order; sorted again only where draws were added."""
         kept, keys = self._sorted
         if kept is not self._kept or len(keys) != len(kept):
-            kept = self._kept
-            keys = sorted(kept)
-            self._sorted = (kept, keys)
-        return keys
-
-    def _keys_of(self, chain_id: int) -> list[Key]:
-        return [key for key in self._keys() if key[0] == chain_id]
+            self._sorted = self._kept, sorted(self._kept)
+        return self._sorted[1]
 
     def append(
         self,
@@ -157,14 +147,10 @@ class Draws(ABC, Sequence[Draw]):
     def _draw(self, key: Key) -> Draw:
         """The draw of a chain and step that is kept."""
 
-    def ordered(self) -> list[Draw]:
-        """Every draw, by chain and step."""
-        return [self._draw(key) for key in self._keys()]
-
     def of_chain(self, chain_id: int) -> list[Draw]:
         """The draws of one chain, by step."""
         number = check_count("chain_id", chain_id, at_least=0)
-        return [self._draw(key) for key in self._keys_of(number)]
+        return [self._draw(key) for key in self._keys() if key[0] == number]
 
     @property
     def chain_ids(self) -> list[int]:
@@ -185,7 +171,7 @@ class Draws(ABC, Sequence[Draw]):
         return sum(tensor.nbytes for draw in self for tensor in draw.tensors().values())
 
     def __iter__(self) -> Iterator[Draw]:
-        return iter(self.ordered())
+        return iter(self[:])
 
     @overload
     def __getitem__(self, index: int) -> Draw: ...
@@ -197,17 +183,12 @@ class Draws(ABC, Sequence[Draw]):
 
 
 def check_state(state: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` if a model has more of a state than tensors by name."""
+    """Raise a `ValueError` if the state of a model is more than its parameters and buffers."""
     for name, value in state.items():
-        if not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) or name.rpartition(".")[2] == "_extra_state":
             raise ValueError(
-                f"a draw holds tensors, but {name!r} of the model's state_dict is a "
-                f"{type(value).__name__}: keep it in buffers, or out of the model"
-            )
-        if name.rpartition(".")[2] == "_extra_state":
-            raise ValueError(
-                f"model has {name!r}, which get_extra_state makes and draws cannot set: keep it "
-                "in buffers"
+                f"a draw holds parameters and buffers, but {name!r} of the model's state_dict is a "
+                f"{type(value).__name__} of its own: keep it in buffers, or out of the model"
             )
 
 
@@ -216,3 +197,15 @@ def tensors_of(model: nn.Module | Tensors) -> dict[str, Tensor]:
     state = model.state_dict() if isinstance(model, nn.Module) else model
     check_state(check_kind("model", state, Mapping, "a torch.nn.Module or its state_dict"))
     return {name: value.detach() for name, value in state.items()}
+
+
+def keep_trainable(model: nn.Module) -> Callable[[str], bool]:
+    """For `only=`: what training changes, that is trainable parameters and all buffers."""
+    named = model.named_parameters(remove_duplicate=False)
+    # The draws of a stack have the names of the single model.
+    frozen = {name.removeprefix("inner.") for name, param in named if not param.requires_grad}
+    return partial(_is_absent, frozen)  # which can be pickled
+
+
+def _is_absent(names: set[str], name: str) -> bool:
+    return name not in names

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from csgmcmc.arguments import shown
-from csgmcmc.draws.lock import is_locked
+import torch
+
 from csgmcmc.errors import StoreError
-from csgmcmc.files import atomic_write, file_sizes, flush, identity_of, parts_of
+from csgmcmc.files import atomic_write, file_sizes, flush, identity_of, is_locked, parts_of
 
 FORMAT = 2
 """The newest format of a store that can be read; new stores are of format 1."""
@@ -64,19 +64,13 @@ class Manifest:
         """
         text = json.dumps(record, separators=(",", ":"))
         line = f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
-
-        def open_without_links(path: str, flags: int) -> int:  # which may lead out of the store
-            return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-        with open(self.path, "ab+", buffering=0, opener=open_without_links) as file:
-            size = file.seek(0, os.SEEK_END)
-            if size:  # do not append to a torn line
-                file.seek(size - 1)
+        with open(self.path, "ab+") as file:
+            if file.tell():  # do not append to a torn line
+                file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
             self._is_flushed = False
-            written = 0
-            while written < len(line):  # a nearly full disk takes a part, then raises
-                written += file.write(line[written:])
+            file.write(line)
+            file.flush()
             if flushed:
                 os.fsync(file.fileno())
                 self._is_flushed = True
@@ -95,7 +89,6 @@ class Manifests:
     def __init__(self, folder: Path) -> None:
         self.kept: dict[Key, Record] = {}  # the draws whose files are whole
         self.headers: dict[int, Record] = {}  # provenance of each chain
-        self.foreign: dict[int, str] = {}  # chains whose manifest is that of another chain
         self._folder = folder
         self._manifests: dict[int, Manifest] = {}
 
@@ -106,20 +99,15 @@ class Manifests:
 
     def read_all(self) -> list[str]:
         """Read every manifest; a sentence for each damaged or leftover file."""
-        chain_ids: list[int] = []
-        strays: list[str] = []
-        for name in _names_in(self._folder / "chains"):
-            number, kind = os.path.splitext(name)
-            if number.isdecimal() and name == f"{int(number):04d}.manifest":
-                chain_ids.append(int(number))
-            elif kind == ".manifest":
-                strays.append(f"chains/{name}: not the manifest of a chain, ignored")
-        problems = self.read(chain_ids) + strays
+        names = _names_in(self._folder / "chains")
+        stems = [name.removesuffix(".manifest") for name in names if name.endswith(".manifest")]
+        problems = self.read(int(stem) for stem in stems if stem.isdecimal())
         listed = {problem.partition(":")[0] for problem in problems}
-        for name in self._without_line():
-            if f"draws/{name}" not in listed:
-                problems.append(f"draws/{name}: not in a manifest, ignored")
-        return problems
+        leftovers = [f"draws/{name}" for name in self._without_line()]
+        ignored = [
+            f"{name}: not in a manifest, ignored" for name in leftovers if name not in listed
+        ]
+        return problems + ignored
 
     def _without_line(self) -> list[str]:
         """The files that are not draws, and that nobody is about to make a draw."""
@@ -161,16 +149,12 @@ class Manifests:
     ) -> dict[Key, Record]:
         """Note the header of a chain; returns the draws whose files are whole."""
         self.headers.pop(chain_id, None)
-        self.foreign.pop(chain_id, None)
-        others = {record.get("chain", chain_id) for record in records} - {chain_id}
-        if others:
-            name = f"chains/{chain_id:04d}.manifest"
-            self.foreign[chain_id] = f"{name}: holds lines of chain {shown(min(others))}, ignored"
-            problems.append(self.foreign[chain_id])
-            return {}
         kept: dict[Key, Record] = {}
         log_likelihoods: dict[int, float] = {}
         for record in records:
+            if record.get("chain", chain_id) != chain_id:
+                path = self.of_chain(chain_id).path
+                raise StoreError(f"{path} is the manifest of chain {record['chain']}: rename it")
             if "provenance" in record:
                 self.headers[chain_id] = record
             elif "likelihood_of" in record:
@@ -179,7 +163,8 @@ class Manifests:
                 kept[chain_id, record["step"]] = record
                 for name, size in files_of(record).items():
                     if sizes.get(name) != size:
-                        problems.append(f"draws/{name}: {_difference(sizes.get(name), size)}")
+                        found = f"{sizes[name]} of {size} bytes" if name in sizes else "missing"
+                        problems.append(f"draws/{name}: {found}")
                         kept.pop((chain_id, record["step"]), None)
         for step, value in log_likelihoods.items():
             if (chain_id, step) in kept:
@@ -196,14 +181,7 @@ def files_of(record: Record) -> dict[str, int]:
     return {record["draw"]: record["bytes"], **record.get("shards", {})}
 
 
-def _difference(size: int | None, expected: int) -> str:
-    """What is wrong with a file."""
-    if size is None:
-        return "missing"
-    return f"{'truncated' if size < expected else 'too long'} ({size} of {expected} bytes)"
-
-
-def read_dtype(folder: Path) -> str | None:
+def read_dtype(folder: Path) -> torch.dtype | None:
     """The dtype of draws in `store.json`; None if it has none or is not there.
 
     Raises `StoreError` if it is damaged, or of a newer version.
@@ -216,21 +194,20 @@ def read_dtype(folder: Path) -> str | None:
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{file} is damaged: {error}") from error
     number, dtype = (found.get("format"), found.get("dtype")) if type(found) is dict else (0, None)
-    if type(number) is not int or number < 1 or not isinstance(dtype, str | None):
+    name = str(dtype).removeprefix("torch.")
+    if type(number) is not int or number < 1 or not (dtype is None or hasattr(torch, name)):
         raise StoreError(f"{file} is damaged: format and dtype of the store are missing")
     if number > FORMAT:
-        raise StoreError(
-            f"{file} says format {shown(number)}, newer than this version of csgmcmc reads "
-            f"({FORMAT}): upgrade csgmcmc, or, if no newer version wrote it, it is damaged"
-        )
-    return dtype
+        raise StoreError(f"{file} says format {number}, newer than {FORMAT}: upgrade csgmcmc")
+    return None if dtype is None else getattr(torch, name)
 
 
-def write_dtype(folder: Path, dtype: str | None) -> None:
-    """Write format and dtype of a new store into `store.json`, unless it is there."""
+def settle_dtype(folder: Path, dtype: torch.dtype | None) -> torch.dtype | None:
+    """Write format and dtype of a new store into `store.json`, unless it is there; its dtype."""
     if not (folder / "store.json").exists():
-        text = json.dumps({"format": 1, "dtype": dtype}) + "\n"
+        text = json.dumps({"format": 1, "dtype": dtype and str(dtype)}) + "\n"
         atomic_write(folder / "store.json", lambda temporary: temporary.write_text(text))
+    return read_dtype(folder)
 
 
 def lock_file(folder: Path, chain_id: int) -> Path:

@@ -38,26 +38,25 @@ class MemoryDraws(Draws):
             return
         if key in self._kept:
             kept = self._kept[key].tensors()
-            if kept.keys() != tensors.keys() or not all(
-                torch.equal(tensor, tensors[name].to(tensor.device))
-                for name, tensor in kept.items()
-            ):
+            if kept.keys() != tensors.keys() or not all(_same(kept[n], tensors[n]) for n in kept):
                 raise DrawConflictError(*key)
             return
-        copies: dict[str, Tensor] = {}
-        for name, tensor in tensors.items():
-            newest = self._newest.get(name, tensor)
-            alike = (newest.device, newest.dtype) == (tensor.device, tensor.dtype)
-            is_kept = newest is not tensor and alike and torch.equal(newest, tensor)
-            copies[name] = newest if is_kept else tensor.clone()
-        self._newest = copies
-        self._kept[key] = replace(draw, _load=partial(_load, copies))
+        newest = self._newest
+        self._newest = {
+            name: newest[name] if name in newest and _same(newest[name], tensor) else tensor.clone()
+            for name, tensor in tensors.items()
+        }
+        self._kept[key] = replace(draw, _load=partial(_load, self._newest))
 
     def _set_log_likelihood(self, key: Key, value: float) -> None:
         self._kept[key] = replace(self._kept[key], log_likelihood=value)
 
     def _draw(self, key: Key) -> Draw:
         return self._kept[key]
+
+
+def _same(kept: Tensor, tensor: Tensor) -> bool:
+    return kept.dtype == tensor.dtype and torch.equal(kept, tensor.to(kept.device))
 
 
 def _load(copies: dict[str, Tensor], **_: bool) -> dict[str, Tensor]:

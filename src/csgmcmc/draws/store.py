@@ -19,7 +19,7 @@ import os
 import platform
 import threading
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from csgmcmc.arguments import check_count, check_items, check_kind, plain_value
 from csgmcmc.devices import check_dtype
 from csgmcmc.draws.base import Draw, Draws
-from csgmcmc.draws.lock import Lock, is_locked
 from csgmcmc.draws.manifest import (
     Key,
     Manifests,
@@ -41,13 +41,18 @@ from csgmcmc.draws.manifest import (
     lock_file,
     read_dtype,
     remove_leftover_parts,
-    write_dtype,
+    settle_dtype,
 )
-from csgmcmc.draws.old_format import read_index
-from csgmcmc.draws.only import CommonTensors, Only
-from csgmcmc.draws.tensors import CheckedFiles, checksum, read_tensors, write_tensors
+from csgmcmc.draws.tensors import (
+    CheckedFiles,
+    CommonTensors,
+    Only,
+    checksum,
+    read_tensors,
+    write_tensors,
+)
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
-from csgmcmc.files import check_path, flush, make_folder, readable_io_errors
+from csgmcmc.files import check_path, flush, is_locked, make_folder, readable_io_errors, take_lock
 from csgmcmc.shards import Named, do_first, gather_to_first, mesh_of
 
 
@@ -62,7 +67,8 @@ class DrawStore(Draws):
         only: names of the tensors that each draw stores, or a predicate of a name. The others are
             stored once, from the first draw, and must not change: for fine-tuning and adapters. By
             default each draw stores all tensors.
-        dtype: store floating point tensors in this narrower dtype.
+        dtype: store floating point tensors in this narrower dtype. By default that of the store,
+            or that of each tensor in a new store.
         provenance: settings to record with each chain that this object writes, e.g. config and
             seed. Package versions are added.
     """
@@ -79,32 +85,27 @@ class DrawStore(Draws):
         if dtype is not None:
             check_dtype("dtype", dtype)
         if only is not None and not callable(only):
-            words = "names of tensors, or a function of a name"
-            for name in (only := check_items("only", only, words)):
-                check_kind("only", name, str, words)
+            only = check_items("only", only, "names of tensors, or a function of a name")
         self.path = check_path("path", path)
         self.provenance = _plain_provenance(provenance)
         self._place = f"('{self.path}')"
-        self._only, self._dtype = only, dtype
+        self._only = only
         self._files = CheckedFiles()
         self._base = CommonTensors(self.path / "base.safetensors")
         self._manifests = Manifests(self.path)
-        self._locks: dict[int, Lock] = {}
+        self._locks: dict[int, FileLock] = {}
         self._cleaned: set[int] = set()  # chains of which no temporary file is left
         self._mutex = threading.RLock()  # for writers in several threads
-        self._flushed_later: set[int] = set()
-        with readable_io_errors(self.path, "reading the store", writing=False):
-            if self.path.exists() and not self.path.is_dir():
-                raise StoreError(f"{self.path} is not a folder, so it cannot be a draw store")
-            read_dtype(self.path)  # raises if the format is newer
+        with readable_io_errors(self.path, "reading the store"):
+            self._dtype = dtype or read_dtype(self.path)
             self.problems: list[str] = self._manifests.read_all()
             """One sentence per damaged or leftover file."""
             if self._needs_base() and not self._base.exists():
                 self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
         if self.problems:
-            listed = "; ".join(self.problems[:5])
-            more = f"; and {len(self.problems) - 5} more" if len(self.problems) > 5 else ""
-            warnings.warn(f"{self.path}: {listed}{more}", StoreWarning, stacklevel=2)
+            more = ["..."] if len(self.problems) > 5 else []
+            words = f"{self.path}: {'; '.join(self.problems[:5] + more)}"
+            warnings.warn(words, StoreWarning, stacklevel=2)
 
     def __reduce__(self) -> tuple[Any, ...]:
         options = {"only": self._only, "dtype": self._dtype, "provenance": self.provenance}
@@ -127,15 +128,14 @@ class DrawStore(Draws):
             return tensors
         base = self._base.tensors()
         if self._base.checksum != record["base"]:
-            name = record["draw"]
-            raise StoreError(f"{self._base.path}: missing or damaged, draw {name} is incomplete")
+            raise StoreError(f"{self._base.path}: missing or damaged, draws are incomplete")
         return {**base, **tensors}
 
     def _read_draw(self, record: Record, check: bool = True) -> dict[str, Tensor]:
         """The tensors in the draw's own file; without `check`, only pages in use are read."""
         file = self._file(record["draw"])
         if "shards" in record:
-            return read_index(file, self._files, record["checksum"])[0]
+            return self._files.read_index(file, record["checksum"])[0]
         return self._files.read(file, record["checksum"]) if check else read_tensors(file)
 
     def _file(self, name: str) -> Path:
@@ -146,19 +146,15 @@ class DrawStore(Draws):
         return any(record["base"] for record in self._kept.values())
 
     def verify(self) -> list[str]:
-        """Read every draw, and return one sentence for each that is damaged."""
-        self._files = CheckedFiles()
-        checks: list[Any] = [partial(self._read_draw, self._kept[key]) for key in self._keys()]
-        if self._needs_base():
-            bases = {record["base"] for record in self._kept.values()}
-            checks.append(partial(self._base.check, bases - {None}))
-        damages: list[str] = []
-        for check in checks:
+        """Read every draw, and return one sentence for each file that is damaged."""
+        self._files, self._base = CheckedFiles(), CommonTensors(self._base.path)
+        damages: dict[str, None] = {}
+        for draw in self:
             try:
-                check()
+                draw.tensors()
             except StoreError as error:
-                damages.append(str(error))
-        return damages
+                damages[str(error)] = None
+        return list(damages)
 
     def headers(self) -> dict[int, dict[str, Any]]:
         """Provenance of each chain, by chain_id."""
@@ -186,71 +182,53 @@ class DrawStore(Draws):
         made = _plain_provenance(provenance)
         with self._mutex, readable_io_errors(self.path, f"locking chain {chain_id}"):
             if not self._holds(chain_id):
-                self._lock(chain_id, for_draws=True)
+                for folder in ("chains", "draws"):
+                    make_folder(self.path / folder)
+                what = f"chain {chain_id} of {self.path}"
+                self._locks[chain_id] = take_lock(lock_file(self.path, chain_id), what)
+                try:
+                    self._catch_up(chain_id)
+                except BaseException:
+                    self.close([chain_id])
+                    raise
             if provenance is not None:
                 self._write_header(chain_id, made)
 
     def _holds(self, chain_id: int) -> bool:
-        return chain_id in self._locks and self._locks[chain_id].is_held
+        return chain_id in self._locks and self._locks[chain_id].is_locked  # not in a forked child
 
-    def _lock(self, chain_id: int, *, for_draws: bool) -> None:
-        """Take a lock; those who write draws need the dtype of the store."""
-        dtype = None if self._dtype is None else str(self._dtype)
-        action = f"locking chain {chain_id}"
-        with readable_io_errors(self.path, action), ExitStack() as if_failed:
-            read_dtype(self.path)  # an error is raised before anything is created
-            for folder in ("chains", "draws"):
-                make_folder(self.path / folder)
-            named = f"chain {chain_id} of {self.path}"
-            self._locks[chain_id] = Lock(lock_file(self.path, chain_id), named)
-            if_failed.callback(self.close, [chain_id])
-            write_dtype(self.path, dtype)
-            found = read_dtype(self.path)
-            if for_draws and found != dtype:
-                raise StoreError(
-                    f"{self.path} keeps draws in dtype={found}, and was opened with "
-                    f"dtype={dtype}: open it with the same"
-                )
-            if chain_id not in self._cleaned:
-                remove_leftover_parts(self.path, chain_id)
-                self._cleaned.add(chain_id)
-            self._manifests.read([chain_id])
-            if foreign := self._manifests.foreign.get(chain_id):
-                raise StoreError(f"{self.path} cannot be written: {foreign}")
-            if_failed.pop_all()
+    def _catch_up(self, chain_id: int) -> None:
+        """Read what others have written before this process has taken the lock."""
+        if (found := settle_dtype(self.path, self._dtype)) != self._dtype:
+            raise StoreError(f"{self.path} keeps draws in dtype={found}, not dtype={self._dtype}")
+        if chain_id not in self._cleaned:
+            remove_leftover_parts(self.path, chain_id)
+            self._cleaned.add(chain_id)
+        self._manifests.read([chain_id])
 
     @contextmanager
     def locked(self, chain_ids: Collection[int]) -> Iterator[None]:
         """Hold the locks of several chains, to set log-likelihoods of their draws.
 
-        Those are written at once, and flushed to the disk together at the end of the block: a crash
-        of the machine may lose those of the block, which can be computed again, but no draw.
+        They are flushed when a lock is released, and with the next draw: a crash of the machine
+        before that may lose them, but a crash of the process does not.
         """
-        chain_ids = _checked(chain_ids)
         with self._mutex:
             to_lock = [chain_id for chain_id in chain_ids if not self._holds(chain_id)]
-            to_flush = set(chain_ids) - self._flushed_later  # others are flushed by an outer block
-            self._flushed_later |= to_flush
         try:
             for chain_id in to_lock:
-                with self._mutex:
-                    self._lock(chain_id, for_draws=False)
+                self.lock_chain(chain_id)
             yield
         finally:
-            self._flushed_later -= to_flush
-            try:
-                for chain_id in to_flush:
-                    with readable_io_errors(self.path, f"flushing chain {chain_id}"):
-                        self._manifests.of_chain(chain_id).flush()
-            finally:
-                self.close(to_lock)
+            self.close(to_lock)
 
     def close(self, chain_ids: Collection[int] | None = None) -> None:
         """Release the locks of some chains, by default of all; the next append takes them again."""
-        with self._mutex:
-            chosen = list(self._locks) if chain_ids is None else _checked(chain_ids)
-            for chain_id in self._locks.keys() & set(chosen):
-                self._locks.pop(chain_id).release()
+        with self._mutex, readable_io_errors(self.path, "flushing"), ExitStack() as every:
+            chosen = self._locks.keys() if chain_ids is None else set(chain_ids)
+            for chain_id in self._locks.keys() & chosen:
+                every.callback(self._locks.pop(chain_id).release)
+                every.callback(self._manifests.of_chain(chain_id).flush)  # before that
 
     # Writing
 
@@ -303,12 +281,12 @@ class DrawStore(Draws):
     def _write_header(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Record what makes the chain, in place of a run that was stopped before its first draw."""
         header = self._manifests.headers.get(chain_id)
-        if header is not None and (provenance is None or self._keys_of(chain_id)):
+        if header is not None and (provenance is None or self.of_chain(chain_id)):
             return
         made = {**self.provenance, **(provenance or {})}
         if header is not None and header.get("provenance") == made:
             return
-        packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy", "safetensors")}
+        packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy")}
         versions = {"python": platform.python_version(), **packages}
         header = {"chain": chain_id, "provenance": made, "versions": versions}
         self._manifests.of_chain(chain_id).append(header)
@@ -320,14 +298,8 @@ class DrawStore(Draws):
         action = f"setting the log-likelihood of chain {chain_id}, step {step}"
         line = {"likelihood_of": step, "chain": chain_id, "log_likelihood": value}
         with self._mutex, self.locked([chain_id]), readable_io_errors(self.path, action):
-            self._manifests.of_chain(chain_id).append(line, flushed=False)  # `locked` flushes it
+            self._manifests.of_chain(chain_id).append(line, flushed=False)  # `close` flushes it
             self._kept[key] = {**self._kept[key], "log_likelihood": value}
-
-
-def _checked(chain_ids: Iterable[int]) -> list[int]:
-    """Numbers of chains, or a `ValueError`."""
-    listed = check_items("chain_ids", chain_ids, "numbers of chains")
-    return [check_count("each of chain_ids", chain_id, at_least=0) for chain_id in listed]
 
 
 def _plain_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,23 +1,39 @@
-"""Tensors in one safetensors file, written atomically: a length, a JSON header and the bytes."""
+"""Tensors in one safetensors file, written atomically: a length, a JSON header and the bytes.
+
+The package of that name is not used: it cannot write one tensor at a time, and `safe_open` takes
+three times as long to read a draw, which is longer than a small model's forward pass.
+"""
 
 import errno
 import json
 import math
 import os
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from csgmcmc.errors import StoreError
 from csgmcmc.files import EXHAUSTED, atomic_write, identity_of, reason_of
-from csgmcmc.shards import Named, local_shard, local_slices
+from csgmcmc.shards import (
+    Named,
+    do_first,
+    do_together,
+    gather_to_first,
+    is_first,
+    is_shard,
+    local_shard,
+    local_slices,
+)
 
-DTYPES = {  # by their names in the safetensors format
+Only = Collection[str] | Callable[[str], bool]
+"""Names of the tensors that each draw stores, or a predicate of a name."""
+
+DTYPES = {  # by their names in the format
     "BOOL": torch.bool,
     **{f"I{bits}": getattr(torch, f"int{bits}") for bits in (8, 16, 32, 64)},
     **{f"U{bits}": getattr(torch, f"uint{bits}") for bits in (8, 16, 32, 64)},
@@ -52,8 +68,7 @@ def write_tensors(
     """Write `tensors` to a temporary file, flush it, then rename it to `path`; their checksum.
 
     They may be DTensors: `contents`, from `gather_to_first`, gives the whole ones in the order of
-    their names. These are copied to the CPU, converted to `dtype` and written one at a time, which
-    `safetensors.torch.save_file` cannot.
+    their names. These are copied to the CPU, converted to `dtype` and written one at a time.
     """
     stored = {name: _stored_dtype(name, tensor, dtype) for name, tensor in tensors.items()}
     aliases = _aliases(tensors)
@@ -68,20 +83,15 @@ def write_tensors(
     text += b" " * (-len(text) % 8)
     digests: list[str] = []
 
-    def written(file: BinaryIO) -> Named:
-        for name, tensor in contents:
-            ready = for_disk(name, tensor, dtype)
-            del tensor  # before the next one is gathered
+    def write(temporary: Path) -> None:
+        def put(name: str, data: Any) -> None:
             if name in header:
                 file.seek(8 + len(text) + header[name]["data_offsets"][0])
-                file.write(_bytes_of(ready))
-            yield name, ready
-            del ready
+                file.write(data)
 
-    def write(temporary: Path) -> None:
-        with temporary.open("r+b") as file:
+        with temporary.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
-            digests.append(checksum(written(file)))
+            digests.append(checksum(contents, dtype, put))
 
     atomic_write(path, write, overwrite=overwrite)
     return digests[0]
@@ -91,8 +101,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a file, memory-mapped if it is large: pages are read when they are used.
 
     Raises `StoreError` if the file is missing or damaged, an `OSError` or a `MemoryError` if the
-    process has no more descriptors or memory. The header is parsed here because `safe_open` takes
-    about 50 microseconds per tensor, longer than a small model's forward pass.
+    process has no more descriptors or memory.
     """
     try:
         content = _content(path)
@@ -119,9 +128,7 @@ class CheckedFiles:
 
     def read(self, path: Path, expected: str) -> dict[str, Tensor]:
         """The tensors of a file; `StoreError` if it is missing or damaged."""
-        found = None
-        with suppress(OSError):  # which reading the file will name
-            found = identity_of(path)
+        found = identity_of(path)
         tensors = read_tensors(path)
         if found is None or found != self._trusted.get(path):
             if checksum(tensors) != expected:
@@ -129,16 +136,41 @@ class CheckedFiles:
             self._trusted[path] = found
         return tensors
 
+    def read_index(self, path: Path, expected: str | None = None) -> tuple[dict[str, Tensor], str]:
+        """The tensors of a draw that csgmcmc 0.2.0 has sharded, and the checksum of its index.
+
+            NAME-00001-of-00002.safetensors   the parts that a process held
+            NAME.safetensors.index.json       which part of which tensor is where
+
+        A store with such draws has format 2. Draws that are added to it are single files.
+        """
+        try:
+            content = path.read_bytes()
+            index, digest = json.loads(content), f"{zlib.crc32(content):08x}"
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{path}: missing or damaged ({error})") from error
+        if digest != (expected or digest):
+            raise StoreError(f"{path}: checksum does not match, damaged")
+        files = {
+            name: self.read(path.with_name(name), entry["checksum"])
+            for name, entry in index["files"].items()
+        }
+        whole: dict[str, Tensor] = {}
+        for name, entry in index["tensors"].items():
+            whole[name] = torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]])
+            for file, offsets, sizes in entry["parts"]:
+                pairs = zip(offsets, sizes, strict=True)
+                place = tuple(slice(offset, offset + size) for offset, size in pairs)
+                whole[name][place] = files[file][name]
+        return whole, digest
+
 
 def _content(path: Path) -> memoryview:
     """The bytes of a file: changing them never changes the file, and no descriptor stays open."""
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if size <= MAX_READ:
-            content = bytearray(size)
-            if file.readinto(content) != size:
-                raise ValueError("truncated while it was read")
-            return memoryview(content)
+            return memoryview(bytearray(file.read()))
     try:  # Python's mmap keeps a descriptor for each mapping: 1024 draws would be too many
         mapped = torch.from_file(str(path), False, size, dtype=torch.uint8, device="cpu")
     except RuntimeError as error:  # although the file could be opened, and has this size
@@ -159,53 +191,47 @@ def _tensor_at(content: memoryview, start: int, entry: dict[str, Any]) -> Tensor
 
 def part_of(tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
     """The part of a stored tensor that this process holds of `like`, which must have its shape."""
-    shape = tuple(tensors[name].shape) if name in tensors else None
-    if shape != tuple(like.shape):
-        found = "is missing" if shape is None else f"has the shape {shape}"
-        raise ValueError(f"{name} {found}, and should have the shape {tuple(like.shape)}")
+    if name not in tensors or tensors[name].shape != like.shape:
+        raise ValueError(f"{name} of shape {tuple(like.shape)} is missing, or has another shape")
     return tensors[name][local_slices(like)]
 
 
 def _stored_dtype(name: str, tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     """The dtype of a tensor in a file, or a `ValueError` if it cannot be in one."""
     if tensor.layout != torch.strided or tensor.dtype not in NAMES:
-        kind = tensor.dtype if tensor.layout == torch.strided else tensor.layout
         raise ValueError(
-            f"{name} is {kind}, which a DrawStore cannot hold: convert it, or register it with "
-            "persistent=False"
+            f"{name} is {tensor.dtype}, {tensor.layout}, which a DrawStore cannot hold: convert "
+            "it, or register it with persistent=False"
         )
     return dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
 
 
 def for_disk(name: str, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     """On the CPU, contiguous, with floating point numbers converted to `dtype` if given."""
-    found = _stored_dtype(name, tensor, dtype)
-    ready = tensor.to("cpu", found).contiguous()
-    if found != tensor.dtype and _is_finite(ready).ne(_is_finite(tensor).cpu()).any():
+    found, tensor = _stored_dtype(name, tensor, dtype), tensor.cpu()
+    ready = tensor.to(found).contiguous()
+    # As doubles: torch has no `isfinite` for numbers of 8 bits.
+    if found != tensor.dtype and ready.double().isfinite().ne(tensor.double().isfinite()).any():
         raise ValueError(f"{name} holds numbers too large for dtype={dtype}")
     return ready
 
 
-def _is_finite(tensor: Tensor) -> Tensor:
-    """Where a tensor is finite; torch has no such function for numbers of 8 bits."""
-    return (tensor.float() if tensor.element_size() == 1 else tensor).isfinite()
-
-
-def checksum(tensors: Mapping[str, Tensor] | Named, dtype: torch.dtype | None = None) -> str:
-    """CRC-32 of names, dtypes, shapes and values, as they are in a file."""
+def checksum(
+    tensors: Mapping[str, Tensor] | Named,
+    dtype: torch.dtype | None = None,
+    put: Callable[[str, Any], object] = lambda *_: None,
+) -> str:
+    """CRC-32 of names, dtypes, shapes and values, as they are in a file; `put` gets the bytes."""
     total = 0
     for name, tensor in sorted(tensors.items()) if isinstance(tensors, Mapping) else tensors:
         ready = for_disk(name, tensor, dtype)
         del tensor  # before the next one is gathered
         total = zlib.crc32(f"{name} {ready.dtype} {tuple(ready.shape)};".encode(), total)
-        total = zlib.crc32(_bytes_of(ready), total)
-        del ready
+        data = ready.reshape(-1).view(torch.uint8).numpy().data if ready.numel() else b""
+        total = zlib.crc32(data, total)
+        put(name, data)
+        del ready, data
     return f"{total:08x}"
-
-
-def _bytes_of(tensor: Tensor) -> Any:
-    """The bytes of a contiguous tensor, not copied."""
-    return tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b""
 
 
 def _aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
@@ -217,3 +243,65 @@ def _aliases(tensors: Mapping[str, Tensor]) -> dict[str, str]:
         if t.numel()
     }
     return {name: found for name, found in first.items() if found != name}
+
+
+class CommonTensors:
+    """With `only=`: the file of the tensors that all draws have in common, read once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._index = path.with_name(f"{path.name}.index.json")  # in a sharded run of 0.2.0
+        self.checksum: str | None = None  # of what was read last
+        self._tensors: dict[str, Tensor] = {}
+
+    def exists(self) -> bool:
+        """Whether the file, or that of 0.2.0, is there."""
+        return self.path.exists() or self._index.exists()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors by name, empty without a file."""
+        if not self._tensors and self.path.exists():
+            self._tensors = read_tensors(self.path)
+            self.checksum = checksum(self._tensors)
+        elif not self._tensors and self._index.exists():
+            self._tensors, self.checksum = CheckedFiles().read_index(self._index)
+        return self._tensors
+
+    def split(
+        self, tensors: dict[str, Tensor], only: Only, is_needed: Callable[[], bool], mesh: Any
+    ) -> dict[str, Tensor]:
+        """The tensors that a draw stores; the others are written here, or must equal these.
+
+        All processes of the mesh call this. `is_needed`: whether there are draws that need it.
+        """
+        wanted = only if callable(only) else set(only).__contains__
+        kept = {name: tensor for name, tensor in tensors.items() if wanted(name)}
+        if not kept:
+            raise ValueError(f"only={only!r} keeps nothing of {', '.join(tensors)}")
+        rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
+        if do_first(mesh, lambda: bool(rest) and self._is_to_write(is_needed)):
+            # If another chain has written it meanwhile, that one stays and is compared with.
+            write = partial(write_tensors, self.path, rest, overwrite=False)
+            gather_to_first(mesh, rest, lambda contents: write(contents=contents))
+        do_together(mesh, lambda: self._compare(rest, mesh))
+        return kept
+
+    def _is_to_write(self, is_needed: Callable[[], bool]) -> bool:
+        if self.tensors():
+            return False
+        if is_needed():
+            raise StoreError(f"{self.path} is missing: the draws in the store need it")
+        return True
+
+    def _compare(self, rest: dict[str, Tensor], mesh: Any) -> None:
+        """Raise a `StoreError` if a tensor, or the part of it held here, differs from the file."""
+        # Of tensors that are not sharded, those of the first process are stored.
+        held = {name: each for name, each in rest.items() if is_first(mesh) or is_shard(each)}
+        stored = self.tensors() if held else {}
+        for name, tensor in held.items():
+            own = local_shard(tensor).cpu()
+            if name not in stored or not torch.equal(part_of(stored, name, tensor), own):
+                raise StoreError(
+                    f"{name} is not stored by only= and differs from the base of "
+                    f"{self.path.parent}: store it in each draw, or use another store"
+                )

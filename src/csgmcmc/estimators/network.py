@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_choice, check_count, check_items, shown
-from csgmcmc.perceptrons import evaluate_perceptron
-from csgmcmc.stacked import Stack
+from csgmcmc.stacked import Stack, evaluate_perceptron
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 

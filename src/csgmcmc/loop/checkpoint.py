@@ -17,15 +17,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from csgmcmc.arguments import shown
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.draws.lock import Lock
 from csgmcmc.draws.tensors import CheckedFiles, part_of, read_tensors, write_tensors
 from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning, warn
-from csgmcmc.files import EXHAUSTED, create_anew, flush, make_folder, readable_io_errors, reason_of
+from csgmcmc.files import (
+    EXHAUSTED,
+    flush,
+    make_folder,
+    readable_io_errors,
+    reason_of,
+    take_lock,
+)
 from csgmcmc.randomness import draw_others
 from csgmcmc.shards import (
     Named,
@@ -56,7 +63,7 @@ class Checkpoints:
         self.previous = folder / f"{name}.previous.pt"
         self._steps: dict[Path, int] = {}  # steps taken at those that can be used
         self._was_read_back = False
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
 
     @property
     def newest_step(self) -> int:
@@ -67,7 +74,7 @@ class Checkpoints:
         """Become the only process that writes them, until `close`; otherwise `LockedError`."""
         with readable_io_errors(self.newest.parent, "locking the checkpoints"):
             make_folder(self.newest.parent)
-            self._lock = Lock(self.newest.with_suffix(".lock"), f"{self.newest}")
+            self._lock = take_lock(self.newest.with_suffix(".lock"), f"{self.newest}")
 
     def close(self) -> None:
         """Release the lock."""
@@ -341,7 +348,7 @@ def _warn_of_others(refusals: Sequence[Exception]) -> None:
 
 def _write(state: dict[str, Any], path: Path) -> None:
     try:
-        create_anew(path)
+        path.unlink(missing_ok=True)
         with path.open("wb") as file:
             torch.save(state, file)
         flush(path)

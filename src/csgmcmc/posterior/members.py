@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from csgmcmc.draws import Draw
 from csgmcmc.draws.base import check_state
 from csgmcmc.loaders import to_device
-from csgmcmc.perceptrons import accepts, evaluate_perceptron, is_perceptron
+from csgmcmc.stacked import accepts, evaluate_perceptron, is_perceptron
 
 Forward = Callable[[Callable[..., Any], Any], Any]
 """From a model and inputs to outputs."""

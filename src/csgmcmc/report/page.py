@@ -43,7 +43,7 @@ class Report:
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file, and return its path."""
         where = check_path("path", path)
-        with readable_io_errors(where, "writing", writing=False):
+        with readable_io_errors(where, "writing"):
             if where.exists() and not where.is_file():  # a device would be replaced
                 raise ValueError(f"path {where} is not a file")
         atomic_write(where, lambda part: part.write_text(self.html, encoding="utf-8", newline="\n"))
