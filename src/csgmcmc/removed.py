@@ -26,7 +26,7 @@ REMOVED = {
         "processes": "torchrun, or joblib",
     },
     "csgmcmc.diagnostics": {
-        "EffectiveNoise": "csgmcmc.diagnostics.noise.EffectiveNoise",
+        "EffectiveNoise": "csgmcmc.diagnostics.temperature.EffectiveNoise",
         "Temperature": "csgmcmc.diagnostics.temperature.Temperature",
         "configurational_temperature": "csgmcmc.diagnostics.temperature_of_products",
         "gradient_variance": "gradients.var(axis=0, ddof=1)",
