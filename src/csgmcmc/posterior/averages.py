@@ -2,7 +2,6 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from csgmcmc.posterior.mixture import Floats, Mixture
 from csgmcmc.posterior.predictive import ClassPredictive, NumberPredictive, Predictive
 
 if TYPE_CHECKING:
-    from csgmcmc.posterior.likelihoods.base import NumberLikelihood
+    from csgmcmc.posterior.likelihoods.base import ClassLikelihood, NumberLikelihood
 
 Parts = tuple[Tensor, ...]
 """Tensors of shape (draws, ...) that are averaged."""
@@ -90,20 +89,16 @@ class Average(ABC):
 
 
 class ClassAverage(Average):
-    """Averages probabilities, in log space.
+    """Averages the probabilities that `likelihood` makes of outputs, in log space."""
 
-    `log_probs` maps outputs to log-probabilities (draws, classes, ...) and the dimension of the
-    classes in a prediction. If that is None, only the last class is reported: the positive of two.
-    """
-
-    def __init__(self, log_probs: Callable[[Any], tuple[Tensor, int | None]]) -> None:
+    def __init__(self, likelihood: "ClassLikelihood") -> None:
         super().__init__()
-        self._to_log_probs = log_probs
+        self._likelihood = likelihood
         self._class_dim: int | None = None
         self._log_probs: Tensor | None = None
 
     def read(self, outputs: Any) -> Parts:
-        log_probs, self._class_dim = self._to_log_probs(outputs)
+        log_probs, self._class_dim = self._likelihood.log_probs(outputs)
         return log_probs, log_probs.exp()
 
     def keep(self, weights: Floats, outputs: Any, parts: Parts) -> None:
