@@ -12,7 +12,7 @@ from torch import Tensor
 
 from csgmcmc.arguments import shown
 from csgmcmc.posterior.averages import Average, ClassAverage, NumberAverage
-from csgmcmc.posterior.mixture import scipy_family
+from csgmcmc.posterior.predictive import scipy_family
 
 
 class Likelihood(ABC):
