@@ -154,7 +154,7 @@ def test_single_and_half_precision_are_taken(forecast):
         ([[0.5, np.nan]], [0], "not contain nan, got 1"),
         ([[0.5, 0.6]], [0], r"sum to 1 .* got a sum of 1\.1"),
         ([[1.5, -0.5]], [0], r"at least 0, got -0\.5"),
-        ([0.5, 1.5], [0, 1], r"at most 1, got 1\.5"),
+        ([0.5, 1.5], [0, 1], "probabilities must be at least 0"),
         ([0.5, -0.5], [0, 1], r"at least 0, got -0\.5"),
         ([[0.5, 0.5]], [0, 1], r"1 whole numbers, .* got shape \(2,\)"),
         ([[0.5, 0.5]], [[0]], r"1 whole numbers, .* got shape \(1, 1\)"),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from csgmcmc.diagnostics.ess import (
+from csgmcmc.diagnostics.mixing import (
     cycles_as_chains,
     effective_sample_size,
     r_hat,

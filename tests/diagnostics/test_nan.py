@@ -19,7 +19,7 @@ FORECAST = {"probabilities": PROBABILITIES, "labels": [0, 1, 1]}
 SCORES = {"inside": [0.1, 0.2, 0.3], "outside": [0.2, 0.5]}
 CHAINS = {"draws": np.random.default_rng(0).normal(size=(2, 20))}
 MEMBERS = {"members": [PROBABILITIES, PROBABILITIES]}
-DYNAMICS = {"lr": 0.1, "num_data": 10.0, "momentum": 0.5, "temperature": 1.0, "level": 0.9}
+DYNAMICS = {"lr": 0.1, "num_data": 10.0, "momentum": 0.5, "temperature": 1.0}
 
 # Arguments that each function takes. A function without an entry fails the test.
 ARGUMENTS: dict[str, dict[str, Any]] = {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_discrete_lyapunov
 
-from csgmcmc.diagnostics.noise import effective_noise
+from csgmcmc.diagnostics.temperature import effective_noise
 
 
 def stationary_variance(pull: float, momentum: float, noise_variance: float) -> float:

@@ -116,7 +116,28 @@ def test_program_matches_predict(make, shape, options, names, path):
         assert_predicts(program, posterior, floats(batch, *shape[1:], seed=batch))
 
 
-def test_program_of_stacked_draws(path):
+def perceptron() -> Any:
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3, bias=False))
+
+
+@pytest.mark.parametrize("only", [None, ["3.weight"]])
+@pytest.mark.parametrize("vectorize", [None, False])
+def test_perceptron_is_evaluated_at_once(vectorize, only, path, tmp_path):
+    """And layers that all draws have in common only once."""
+    draws, model = DrawStore(tmp_path / "store", only=only), randomise(perceptron(), seed=0)
+    for step in range(4):
+        torch.nn.init.normal_(model[3].weight)
+        draws.append(model, step=step)
+    posterior = Posterior(perceptron(), draws, vectorize=vectorize)
+    program: Any = posterior.export(path, floats(5, 2, 2))
+    for batch in (1, 2, 9):
+        assert_predicts(program.module(), posterior, floats(batch, 2, 2, seed=batch))
+    called = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    products = [name for name in called if "linear" in name or "bmm" in name]
+    assert len(products) == (2 if vectorize is None else 8)
+
+
+def test_program_of_draws_one_after_another(path):
     posterior = make_posterior(mlp)
     inputs = floats(5, 4)
     program: Any = posterior.export(path, inputs)
@@ -124,9 +145,6 @@ def test_program_of_stacked_draws(path):
     for batch in (1, 2, 9):
         assert_predicts(loaded, posterior, floats(batch, 4, seed=batch))
 
-    # An error in a vmap would leave it open, and what comes after it wrong.
-    called = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
-    assert not any("vmap" in target or "batch_dim" in target for target in called)
     assert program.state_dict["draws/0/weight"].shape == (3, 6, 4)  # 0 does not count
     with pytest.raises(AssertionError, match="Guard failed"):
         loaded(floats(5, 3))
@@ -138,18 +156,6 @@ def test_program_of_stacked_draws(path):
         everything = b"".join(archive.read(name) for name in archive.namelist())
     assert b".py" not in everything
     assert inputs.numpy().tobytes() not in everything
-
-
-def cast(model: Any, inputs: Tensor) -> Tensor:
-    return model(inputs.bfloat16()).float()
-
-
-def test_failed_vmap_is_closed(path):
-    """A cast in a vmap cannot be decomposed, and torch would leave the vmap open."""
-    narrow = Posterior(mlp().bfloat16(), in_memory(mlp, 2), forward=cast)
-    program = exported(narrow, path, floats(5, 4))
-    assert_predicts(program, narrow, floats(5, 4), ["probs"], {"rtol": 0.0, "atol": 0.03})
-    assert make_posterior(mlp).predict(floats(5, 4)).entropy.shape == (5,)  # fails in a vmap
 
 
 def test_program_runs_without_this_library(path):
@@ -296,13 +302,9 @@ class Guessing(nn.Linear):
     ("posterior", "message"),
     [
         (lambda: make_posterior(Branching), "data-dependent"),
-        (
-            lambda: make_posterior(lambda: nn.Sequential(mlp(), nn.BatchNorm1d(3)), vectorize=True),
-            "specialized it to be a constant",
-        ),
         (lambda: make_posterior(lambda: Guessing(4, 4)), "probs of the program differs"),
     ],
-    ids=["branching", "vmap", "random"],
+    ids=["branching", "random"],
 )
 def test_export_error_is_one_line(posterior, message, path):
     with pytest.raises(ValueError, match=message) as error:

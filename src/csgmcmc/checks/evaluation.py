@@ -12,7 +12,7 @@ from torch import Tensor
 from csgmcmc.posterior import Posterior
 from csgmcmc.posterior.averages import weighted
 from csgmcmc.posterior.likelihoods.base import NumberLikelihood
-from csgmcmc.posterior.likelihoods.categorical import Categorical
+from csgmcmc.posterior.likelihoods.classes import Categorical
 from csgmcmc.posterior.passes import passes
 from csgmcmc.posterior.predictive import ClassPredictive, Predictive
 

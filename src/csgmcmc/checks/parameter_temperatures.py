@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from csgmcmc.diagnostics import effective_noise, kinetic_temperature, temperature_of_products
-from csgmcmc.diagnostics.noise import EffectiveNoise
-from csgmcmc.diagnostics.temperature import Temperature
+from csgmcmc.diagnostics.temperature import EffectiveNoise, Temperature
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import Loss, batch_loss, to_device
 from csgmcmc.loop import Stepper

@@ -9,16 +9,26 @@ from functools import partial
 
 from csgmcmc.diagnostics.calibration import (
     accuracy,
+    auroc,
     brier_score,
     calibration_error,
+    cumulative_distribution,
     negative_log_likelihood,
     reliability_curve,
 )
-from csgmcmc.diagnostics.detection import auroc, cumulative_distribution
-from csgmcmc.diagnostics.ess import cycles_as_chains, effective_sample_size, r_hat
-from csgmcmc.diagnostics.function_space import disagreement, kl_divergence, within_and_between
-from csgmcmc.diagnostics.noise import effective_noise
-from csgmcmc.diagnostics.temperature import kinetic_temperature, temperature_of_products
+from csgmcmc.diagnostics.mixing import (
+    cycles_as_chains,
+    disagreement,
+    effective_sample_size,
+    kl_divergence,
+    r_hat,
+    within_and_between,
+)
+from csgmcmc.diagnostics.temperature import (
+    effective_noise,
+    kinetic_temperature,
+    temperature_of_products,
+)
 from csgmcmc.discovery import refuse_removed
 
 __all__ = [

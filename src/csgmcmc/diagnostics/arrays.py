@@ -6,31 +6,26 @@ from numpy.typing import ArrayLike, NDArray
 from csgmcmc.arguments import shown
 
 
-def check_numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Return `values` as an array of floats, or raise if one of them is nan or not a number."""
+def check_numbers(name: str, values: ArrayLike, *axes: str) -> NDArray[np.float64]:
+    """Return `values` as an array of floats, or raise if one of them is nan or not a number.
+
+    With `axes`, also raise if it is empty or does not have these.
+    """
     try:
         array = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers, got {shown(values)}") from error
     if count := int(np.isnan(array).sum()):
         raise ValueError(f"{name} must not contain nan, got {count} of them")
-    return array
-
-
-def check_finite(name: str, values: ArrayLike, *axes: str) -> NDArray[np.float64]:
-    """Return `values` as a non-empty array of finite floats with the named axes, or raise."""
-    array = check_numbers(name, values)
-    if array.ndim != len(axes) or array.size == 0:
+    if axes and (array.ndim != len(axes) or array.size == 0):
         wanted = ", ".join(axes)
         raise ValueError(f"{name} must have axes ({wanted}), none empty, got shape {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}")
     return array
 
 
 def check_probabilities(name: str, values: ArrayLike, *axes: str) -> NDArray[np.float64]:
     """Return `values` as an array that is at least 0 and sums to 1 over its last axis, or raise."""
-    array = check_finite(name, values, *axes)
+    array = check_numbers(name, values, *axes)
     if array.min() < 0:
         raise ValueError(f"{name} must be at least 0, got {array.min()}")
     sums = array.sum(axis=-1).ravel()

@@ -1,4 +1,4 @@
-"""Accuracy, scores and calibration of class probabilities.
+"""Accuracy, scores and calibration of class probabilities, and detection by uncertainty scores.
 
 `probabilities` has shape (n, K), or (n,) for the probability of class 1 of two; `labels` are n
 whole numbers, from 0.
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import roc_auc_score
 
 from csgmcmc.arguments import check_choice, check_count
 from csgmcmc.diagnostics.arrays import check_numbers, check_probabilities
@@ -42,17 +43,11 @@ def accuracy(probabilities: ArrayLike, labels: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class ReliabilityCurve:
-    """Confidence and accuracy of the top class, in bins of confidence with any points.
+    """Confidence and accuracy of the top class, in bins of confidence with any points."""
 
-    Attributes:
-        confidence: mean probability of the top class in each bin.
-        accuracy: fraction of points in each bin whose top class is the label.
-        count: points in each bin.
-    """
-
-    confidence: NDArray[np.float64]
-    accuracy: NDArray[np.float64]
-    count: NDArray[np.int64]
+    confidence: NDArray[np.float64]  # mean probability of the top class in each bin
+    accuracy: NDArray[np.float64]  # fraction of points in each bin whose top class is the label
+    count: NDArray[np.int64]  # points in each bin
 
 
 def reliability_curve(
@@ -89,12 +84,31 @@ def calibration_error(
     return float(np.average(np.abs(curve.accuracy - curve.confidence), weights=curve.count))
 
 
+def auroc(inside: ArrayLike, outside: ArrayLike) -> float:
+    """Probability that a point outside scores above one inside, ties counting half.
+
+    How well an uncertainty score, such as predictive entropy, separates points inside the training
+    distribution from others: the area under the ROC curve (Hendrycks & Gimpel 2017).
+    """
+    known, unknown = check_numbers("inside", inside, "n"), check_numbers("outside", outside, "m")
+    is_outside = np.repeat([0, 1], [len(known), len(unknown)])
+    return float(roc_auc_score(is_outside, np.concatenate([known, unknown])))
+
+
+def cumulative_distribution(values: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
+    """Fraction of `values` that are at most each number of `at`, in the shape of `at`.
+
+    For the predictive entropy of points outside, lower is better (Lakshminarayanan et al. 2017).
+    """
+    ordered = np.sort(check_numbers("values", values, "n"))
+    queries = check_numbers("at", at)
+    return np.asarray(np.searchsorted(ordered, queries, side="right") / len(ordered))
+
+
 def _check_forecast(probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray, NDArray]:
     """Probabilities of shape (n, K) and labels of shape (n,), checked."""
     forecast, truth = check_numbers("probabilities", probabilities), np.asarray(labels)
     if forecast.ndim == 1:
-        if (forecast > 1).any():
-            raise ValueError(f"probabilities must be at most 1, got {forecast.max()}")
         forecast = np.stack([1 - forecast, forecast], axis=1)
     forecast = check_probabilities("probabilities", forecast, "n", "K")
     if truth.shape != (len(forecast),) or truth.dtype.kind not in "iub":
@@ -102,7 +116,7 @@ def _check_forecast(probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArra
             f"labels must be {len(forecast)} whole numbers, one for each point, "
             f"got shape {truth.shape} of {truth.dtype}"
         )
-    truth, classes = truth.astype(np.int64), forecast.shape[1]
+    classes = forecast.shape[1]
     for wrong in truth[(truth < 0) | (truth >= classes)]:
         raise ValueError(f"labels must be from 0 to {classes - 1}, got {wrong}")
-    return forecast, truth
+    return forecast, truth.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Whether a chain samples at the temperature it was given.
+"""Whether a chain samples at the temperature it was given, and where its noise comes from.
 
 For the discrete update v' = m * v - lr * grad + sqrt(2 * (1 - m) * lr * T / N) * eps,
 theta' = theta + v', with grad an unbiased gradient of U / N (SGLD is m = 0), every stationary
@@ -12,8 +12,8 @@ which tends to T as lr -> 0. That is the target here. The usual N / lr * E[v^2] 
 itself used, noise included. Minibatch noise makes a chain hotter than the target.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,12 +22,10 @@ from scipy import stats
 from csgmcmc.arguments import check_number
 from csgmcmc.diagnostics.arrays import check_numbers
 
-TemperatureVerdict = Literal["too cold", "as it should be", "too hot"]
-"""A measured temperature compared with its target."""
+LEVEL = 0.99  # of the confidence intervals
 
 
-@dataclass(frozen=True)
-class Temperature:
+class Temperature(NamedTuple):
     """A measured temperature, its confidence interval, and its target."""
 
     value: float
@@ -36,7 +34,7 @@ class Temperature:
     target: float
 
     @property
-    def verdict(self) -> TemperatureVerdict:
+    def verdict(self) -> str:
         """Whether the interval lies below the target, contains it, or lies above it."""
         if self.high < self.target:
             return "too cold"
@@ -51,7 +49,6 @@ def kinetic_temperature(
     momentum: float,
     temperature: float,
     squared_gradient: float = 0.0,
-    level: float = 0.99,
 ) -> Temperature:
     """(1 + m) * N / (2 * lr) * mean of v^2, over the velocities of one snapshot of any shape.
 
@@ -65,8 +62,7 @@ def kinetic_temperature(
         raise ValueError(f"velocities must not be empty, got shape {v.shape}")
     target = _target(lr, num_data, momentum, temperature, squared_gradient)
     value = (1 + momentum) * num_data / (2 * lr) * float((v**2).mean())
-    check_number("level", level, above=0, below=1)
-    low, high = v.size * value / stats.chi2.ppf([(1 + level) / 2, (1 - level) / 2], v.size)
+    low, high = v.size * value / stats.chi2.ppf([(1 + LEVEL) / 2, (1 - LEVEL) / 2], v.size)
     return Temperature(value, float(low), float(high), target)
 
 
@@ -78,7 +74,6 @@ def temperature_of_products(
     num_data: float,
     momentum: float,
     temperature: float,
-    level: float = 0.99,
 ) -> Temperature:
     """Configurational temperature: N * mean of theta . g / d, g the gradient of U / N at each draw.
 
@@ -90,13 +85,12 @@ def temperature_of_products(
     Minibatch gradients leave the value unbiased, but add their variance to the mean of g^2:
     `squared_gradient` is that of the full gradient, over weights and draws.
     """
-    p = check_numbers("products", products)
-    if p.ndim != 1 or len(p) < 2:
-        raise ValueError(f"products must have shape (draws,) with at least 2, got {p.shape}")
+    p = check_numbers("products", products, "draws")
+    if len(p) < 2:
+        raise ValueError(f"products must be of at least 2 draws, got {p.shape}")
     target = _target(lr, num_data, momentum, temperature, squared_gradient)
     value, error = num_data * float(p.mean()), num_data * float(stats.sem(p))
-    check_number("level", level, above=0, below=1)
-    low, high = value + error * stats.t.ppf([(1 - level) / 2, (1 + level) / 2], len(p) - 1)
+    low, high = value + error * stats.t.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], len(p) - 1)
     return Temperature(value, float(low), float(high), target)
 
 
@@ -110,3 +104,44 @@ def _target(
     check_number("temperature", temperature, at_least=0)
     check_number("squared_gradient", squared_gradient, at_least=0, largest=np.inf)
     return temperature + lr * num_data * squared_gradient / (2 * (1 + momentum))
+
+
+class EffectiveNoise(NamedTuple):
+    """The noise that one step adds to a weight, as variances averaged over the weights.
+
+    `injected` is the sampler's own, `minibatch` that of the gradient, `ratio` injected / minibatch.
+    `temperature_factor`, 1 + minibatch / injected, is the ratio of the chain's temperature to that
+    of the injected noise alone: to `temperature`, if the sampler's `gradient_variance` is 0. For
+    SGLD and SGHMC on a quadratic it is exact for batches drawn independently. For shuffled epochs,
+    whose noise partly cancels, it is an upper bound.
+    """
+
+    injected: float
+    minibatch: float
+    ratio: float
+    temperature_factor: float
+
+
+def effective_noise(
+    injected_variance: ArrayLike, gradient_variance: ArrayLike, lr: float
+) -> EffectiveNoise:
+    """Compare the injected noise with that of the minibatches, lr^2 * their gradient's variance.
+
+    `injected_variance` is that of `sampler.injected_variance`, `gradient_variance` the variance of
+    the minibatch gradient of U / N; each is one number, or one for each weight. The ratio is
+    infinite if minibatches add no noise, the factor if no noise is injected.
+    """
+    check_number("lr", lr, at_least=0)
+    injected = _mean_variance("injected_variance", injected_variance)
+    minibatch = lr**2 * _mean_variance("gradient_variance", gradient_variance)
+    if minibatch == 0:
+        return EffectiveNoise(injected, minibatch, ratio=math.inf, temperature_factor=1.0)
+    factor = 1 + minibatch / injected if injected else math.inf
+    return EffectiveNoise(injected, minibatch, injected / minibatch, factor)
+
+
+def _mean_variance(name: str, variances: ArrayLike) -> float:
+    values = check_numbers(name, variances)
+    if not values.size or values.min() < 0:
+        raise ValueError(f"{name} must hold variances, at least 0, got {variances!r}")
+    return float(values.mean())

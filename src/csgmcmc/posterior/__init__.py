@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from csgmcmc.discovery import lazy_attributes
 from csgmcmc.posterior.batchnorm import refresh_batchnorm, refresh_draws
 from csgmcmc.posterior.likelihoods.base import Likelihood
-from csgmcmc.posterior.likelihoods.bernoulli import Bernoulli
-from csgmcmc.posterior.likelihoods.categorical import Categorical
+from csgmcmc.posterior.likelihoods.classes import Bernoulli, Categorical
 from csgmcmc.posterior.likelihoods.counts import NegativeBinomial, Poisson
 from csgmcmc.posterior.likelihoods.gaussian import Gaussian
 from csgmcmc.posterior.likelihoods.ordinal import Ordinal

@@ -2,58 +2,38 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.posterior.mixture import Floats, Mixture
-from csgmcmc.posterior.predictive import ClassPredictive, NumberPredictive, Predictive
+from csgmcmc.posterior.predictive import (
+    ClassPredictive,
+    Floats,
+    Mixture,
+    NumberPredictive,
+    Predictive,
+)
 
 if TYPE_CHECKING:
-    from csgmcmc.posterior.likelihoods.base import NumberLikelihood
-
-Parts = tuple[Tensor, ...]
-"""Tensors of shape (draws, ...) that are averaged."""
-
-
-class Moments:
-    """Streaming weighted mean and variance, without the cancellation of plain sums.
-
-    Control flow does not depend on values, so that `torch.export` can trace it.
-    """
-
-    def __init__(self) -> None:
-        self.weight: Tensor | None = None  # sum of the weights
-        self.mean: Tensor
-        self.squares: Tensor
-        """Weighted sum of squared deviations: the variance, if the weights sum to 1."""
-
-    def add(self, weights: Tensor, values: Tensor, total: Tensor) -> None:
-        """Add values of shape (draws, ...), each with its weight; the weights are not all 0.
-
-        `total` is the weighted sum of the values.
-        """
-        weight = weights.sum()
-        mean = total / weight
-        squares = weighted(weights, (values - mean).square_())
-        if self.weight is None:
-            self.weight, self.mean, self.squares = weight, mean, squares
-            return
-        offset, both = mean - self.mean, self.weight + weight
-        self.squares = self.squares + squares + offset.square() * (self.weight * weight / both)
-        self.mean = self.mean + offset * (weight / both)
-        self.weight = both
+    from csgmcmc.posterior.likelihoods.base import ClassLikelihood, NumberLikelihood
 
 
 class Average(ABC):
-    """A prediction averaged over draws."""
+    """A prediction averaged over draws.
+
+    Control flow in `add_parts` and `result` does not depend on values, so that `torch.export` can
+    trace them.
+    """
+
+    mean: Tensor
+    squares: Tensor
+    """Weighted sum of squared deviations: the variance, if the weights sum to 1."""
 
     def __init__(self) -> None:
-        self.moments = Moments()
-        self.sums: list[Tensor] = []  # of what has no moments
+        self.weight: Tensor | None = None  # sum of the weights
+        self.sums: list[Tensor] = []  # weighted sums of other values
         self.kept: list[Tensor] = []
 
     def add(self, weights: Floats, outputs: Any, keep_members: bool = False) -> None:
@@ -69,44 +49,57 @@ class Average(ABC):
             self.add_parts(torch.as_tensor(weights, dtype=like.dtype, device=like.device), *parts)
 
     @abstractmethod
-    def read(self, outputs: Any) -> Parts:
+    def read(self, outputs: Any) -> tuple[Tensor, ...]:
         """The parts that are averaged, each of shape (draws, ...)."""
 
     @abstractmethod
-    def keep(self, weights: Floats, outputs: Any, parts: Parts) -> None:
+    def keep(self, weights: Floats, outputs: Any, parts: tuple[Tensor, ...]) -> None:
         """Append the predictions of some draws to `kept`."""
 
     @abstractmethod
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         """Add parts with weights above 0."""
 
-    def add_sums(self, *more: Tensor) -> None:
-        """Add to `sums`, which `more` starts."""
-        self.sums = [a + b for a, b in zip(self.sums, more, strict=True)] if self.sums else [*more]
+    def add_moments(self, weights: Tensor, values: Tensor, total: Tensor, *sums: Tensor) -> None:
+        """Add to mean and variance of `values`, whose weighted sum is `total`, and to `sums`.
+
+        Without the cancellation of plain sums of squares.
+        """
+        weight = weights.sum()
+        mean = total / weight
+        squares = weighted(weights, (values - mean).square_())
+        if self.weight is None:
+            self.weight, self.mean, self.squares, self.sums = weight, mean, squares, [*sums]
+            return
+        offset, both = mean - self.mean, self.weight + weight
+        self.squares = self.squares + squares + offset.square() * (self.weight * weight / both)
+        self.mean = self.mean + offset * (weight / both)
+        self.weight = both
+        self.sums = [a + b for a, b in zip(self.sums, sums, strict=True)]
+
+    def members(self) -> Tensor | None:
+        """The predictions of all draws, if they were kept."""
+        return torch.cat(self.kept) if self.kept else None
 
     @abstractmethod
-    def result(self) -> Predictive:
+    def result(self, targets: Tensor | None = None) -> Predictive:
         """The average of everything that was added, in new tensors; the weights must sum to 1."""
 
 
 class ClassAverage(Average):
-    """Averages probabilities, in log space.
+    """Averages the probabilities that `likelihood` makes of outputs, in log space."""
 
-    `log_probs` maps outputs to log-probabilities (draws, classes, ...) and the dimension of the
-    classes in a prediction. If that is None, only the last class is reported: the positive of two.
-    """
-
-    def __init__(self, log_probs: Callable[[Any], tuple[Tensor, int | None]]) -> None:
+    def __init__(self, likelihood: "ClassLikelihood") -> None:
         super().__init__()
-        self._to_log_probs = log_probs
+        self._likelihood = likelihood
         self._class_dim: int | None = None
         self._log_probs: Tensor | None = None
 
-    def read(self, outputs: Any) -> Parts:
-        log_probs, self._class_dim = self._to_log_probs(outputs)
+    def read(self, outputs: Any) -> tuple[Tensor, ...]:
+        log_probs, self._class_dim = self._likelihood.log_probs(outputs)
         return log_probs, log_probs.exp()
 
-    def keep(self, weights: Floats, outputs: Any, parts: Parts) -> None:
+    def keep(self, weights: Floats, outputs: Any, parts: tuple[Tensor, ...]) -> None:
         self.kept.append(self._shown(parts[1], dim=1))
 
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
@@ -118,8 +111,8 @@ class ClassAverage(Average):
         log_mean = largest + weighted(weights, (log_probs - largest).exp_()).log()
         known = self._log_probs
         self._log_probs = log_mean if known is None else torch.logaddexp(known, log_mean)
-        self.add_sums(weighted(weights, probs * finite).sum(0))  # the negative entropy
-        self.moments.add(weights, probs, log_mean.exp())
+        negative_entropy = weighted(weights, probs * finite).sum(0)
+        self.add_moments(weights, probs, log_mean.exp(), negative_entropy)
 
     def _shown(self, values: Tensor, dim: int = 0) -> Tensor:
         """Values in the reported layout, from values with the classes in dimension `dim`."""
@@ -127,16 +120,17 @@ class ClassAverage(Average):
             return values.select(dim, -1)
         return values.movedim(dim, dim + self._class_dim).contiguous()
 
-    def result(self) -> ClassPredictive:
+    def result(self, targets: Tensor | None = None) -> ClassPredictive:
         assert self._log_probs is not None  # noqa: S101  (some draw has a weight above 0)
         log_probs = self._log_probs.clamp(torch.finfo(self._log_probs.dtype).min, 0)
         return ClassPredictive(
             log_probs=self._shown(self._log_probs).clamp(max=0),  # rounding may exceed 0
             class_dim=self._class_dim,
-            entropy=-(self.moments.mean * log_probs).sum(0),
+            entropy=-(self.mean * log_probs).sum(0),
             expected_entropy=-self.sums[0],
-            spread=self._shown(self.moments.squares).sqrt(),
-            members=torch.cat(self.kept) if self.kept else None,
+            spread=self._shown(self.squares).sqrt(),
+            members=self.members(),
+            targets=targets,
         )
 
 
@@ -149,20 +143,20 @@ class NumberAverage(Average):
         self._weights: list[Floats] = []
         self._parameters: list[dict[str, Tensor]] = []
 
-    def keep(self, weights: Floats, outputs: Any, parts: Parts) -> None:
+    def keep(self, weights: Floats, outputs: Any, parts: tuple[Tensor, ...]) -> None:
         self.kept.append(parts[0])
         self._weights.append(weights)
         self._parameters.append(self._likelihood.parameters(outputs))
 
-    def read(self, outputs: Any) -> Parts:
+    def read(self, outputs: Any) -> tuple[Tensor, ...]:
         return self._likelihood.mean_and_variance(outputs)
 
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         mean, variance = parts
-        self.moments.add(weights, mean, weighted(weights, mean))
-        self.add_sums(weighted(weights, variance), weighted(weights, _gaussian_entropy(variance)))
+        sums = [weighted(weights, each) for each in (mean, variance, _gaussian_entropy(variance))]
+        self.add_moments(weights, mean, *sums)
 
-    def result(self) -> NumberPredictive:
+    def result(self, targets: Tensor | None = None) -> NumberPredictive:
         noise_variance, expected_entropy = self.sums
         mixture = None
         if self._weights:
@@ -170,12 +164,13 @@ class NumberAverage(Average):
             joined = {name: torch.cat([one[name] for one in self._parameters]) for name in names}
             mixture = Mixture(self._likelihood.family, weights, joined)
         return NumberPredictive(
-            mean=self.moments.mean.clone(),
+            mean=self.mean.clone(),
             noise_variance=noise_variance.clone(),
-            entropy=_gaussian_entropy(noise_variance + self.moments.squares),
+            entropy=_gaussian_entropy(noise_variance + self.squares),
             expected_entropy=expected_entropy.clone(),
-            spread=self.moments.squares.sqrt(),
-            members=torch.cat(self.kept) if self.kept else None,
+            spread=self.squares.sqrt(),
+            members=self.members(),
+            targets=targets,
             mixture=mixture,
         )
 

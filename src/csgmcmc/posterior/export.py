@@ -7,25 +7,21 @@ that are equal (the frozen part of a model with adapters) are stored once.
 import io
 import os
 import warnings
-from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import (
-    get_dynamic_layer_stack_depth,
-    pop_dynamic_layer_stack_and_undo_to_depth,
-)
 from torch.export import Dim, ExportedProgram
-from torch.func import vmap
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.loaders import to_device
+from csgmcmc.perceptrons import evaluate_perceptron
 from csgmcmc.posterior.members import tensors_of_tree, with_weights
 from csgmcmc.posterior.predictive import Predictive
 
@@ -52,7 +48,7 @@ def export(
     expected = outputs_of(posterior.predict(inputs))  # wrong inputs raise here
     # Example inputs are saved with a program: only their shapes should go into the file.
     blank = pytree.tree_map_only(Tensor, torch.zeros_like, inputs)
-    program = _exported(posterior, blank, dynamic_shapes)
+    program = _traced(AveragedModel(posterior).eval(), blank, dynamic_shapes)
     with torch.no_grad():
         found = program.module()(inputs)
     tolerance = MAX_DIFFERENCE if posterior.members.autocast is None else MAX_HALF_DIFFERENCE
@@ -87,18 +83,15 @@ class AveragedModel(nn.Module):
 
     def __init__(self, posterior: "Posterior") -> None:
         super().__init__()
-        self.at_once = False
-        """Whether to vmap over the draws, or to evaluate them one after another."""
-        self._new_average = posterior.likelihood.average
-        self._run = posterior.members.run
-        # In a list: its own weights are not the program's.
-        self._architecture = [posterior.members.architecture]
+        # In a list: the weights of its architecture are not the program's.
+        self._posterior = [posterior]
+        members = posterior.members
         counting = np.flatnonzero(posterior.weights).tolist()
-        weights = torch.as_tensor(posterior.weights[counting], device=posterior.members.device)
-        draws = [posterior.members.tensors_of(posterior.draws[number]) for number in counting]
+        weights = torch.as_tensor(posterior.weights[counting], device=members.device)
+        draws = [members.tensors_of(posterior.draws[number]) for number in counting]
         self._places: dict[str, str] = {}  # from the model's names to those here
         tied: dict[int, str] = {}
-        for name, place in posterior.members.architecture.state_dict(keep_vars=True).items():
+        for name, place in members.architecture.state_dict(keep_vars=True).items():
             if id(place) not in tied:
                 tensors = [draw[name] for draw in draws]
                 differ = not all(torch.equal(tensors[0], tensor) for tensor in tensors[1:])
@@ -106,66 +99,50 @@ class AveragedModel(nn.Module):
                 kept = torch.stack(tensors) if differ else tensors[0].clone()
                 self.register_buffer(tied[id(place)], kept)
             self._places[name] = tied[id(place)]
-        self.differ = {name for name, place in self._places.items() if place.startswith("draws/")}
-        if not self.differ:  # one draw, or many that are the same
-            weights = weights.sum(0, keepdim=True)
+        if all(place.startswith("common/") for place in tied.values()):
+            weights = weights.sum(0, keepdim=True)  # one draw, or many that are the same
         self.register_buffer("draw_weights", weights)
 
     def forward(self, inputs: Any) -> dict[str, Tensor]:
-        average = self._new_average()
-        parts = average.read(self._outputs(inputs))
-        average.add_parts(self.get_buffer("draw_weights").to(parts[0]), *parts)
+        average, weights = self._posterior[0].likelihood.average(), self.get_buffer("draw_weights")
+        parts = average.read(self._outputs(len(weights), inputs))
+        average.add_parts(weights.to(parts[0]), *parts)
         return outputs_of(average.result())
 
-    def _outputs(self, inputs: Any) -> Any:
-        """Of all draws, with a leading dimension for them."""
+    def _outputs(self, draws: int, inputs: Any) -> Any:
+        """Of all draws: of a perceptron at once, of other models one draw after another."""
+        members = self._posterior[0].members
+        model: Any = members.architecture
         tensors = {name: self.get_buffer(place) for name, place in self._places.items()}
-        stacked = {name: tensor for name, tensor in tensors.items() if name in self.differ}
-
-        def one(own: dict[str, Tensor]) -> Any:
-            return self._run(with_weights(self._architecture[0], {**tensors, **own}), inputs)
-
-        if self.at_once:
-            return vmap(one)(stacked)
-        numbers = range(len(self.get_buffer("draw_weights")))
-        each = [one({name: tensor[i] for name, tensor in stacked.items()}) for i in numbers]
+        differ = [name for name, place in self._places.items() if place.startswith("draws/")]
+        if differ and members.vectorize is not False and members.is_perceptron_on(inputs):
+            # Layers before the first that differs are evaluated once.
+            first = list(model._modules).index(differ[0].split(".")[0])
+            same = [name for name, _ in model[:first].named_parameters()]
+            shared = with_weights(model[:first], {name: tensors.pop(name) for name in same})
+            for name in tensors.keys() - differ:
+                tensors[name] = tensors[name].expand(draws, *tensors[name].shape)
+            own = partial(evaluate_perceptron, model[first:], tensors)
+            return members.run(lambda batch: own(shared(batch)), inputs)
+        each = []
+        for i in range(draws):
+            own = {name: tensors[name][i] for name in differ}
+            each.append(members.run(with_weights(model, {**tensors, **own}), inputs))
         return pytree.tree_map(lambda *leaves: torch.stack(leaves), *each)
 
 
-def _exported(posterior: "Posterior", inputs: Any, dynamic_shapes: Any) -> ExportedProgram:
-    """All draws at once if that can be exported, else one after another; or as asked for."""
-    model = AveragedModel(posterior).eval()
-    asked = posterior.members.vectorize
-    model.at_once = asked is not False and bool(model.differ)
-    if model.at_once and not asked:
-        with suppress(ValueError):
-            return _traced(model, inputs, dynamic_shapes)
-        model.at_once = False  # this works, or raises the actual error
-    return _traced(model, inputs, dynamic_shapes)
-
-
 def _traced(model: AveragedModel, inputs: Any, dynamic_shapes: Any) -> ExportedProgram:
-    shapes, depth = {"inputs": dynamic_shapes}, get_dynamic_layer_stack_depth()
+    shapes = {"inputs": dynamic_shapes}
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            # Without a rule for an operation, vmap is only a loop.
-            warnings.filterwarnings("error", message="There is a performance drop")
             # torch warns of its own calls.
             warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)
             program = torch.export.export(model, (inputs,), dynamic_shapes=shapes, strict=False)
-            if model.at_once:
-                # The program still holds the vmap itself, which an error in a later call would
-                # leave open; this replaces it by the stacked operations.
-                program = program.run_decompositions({})
     except Exception as error:
         lines = [line.strip("- ") for line in str(error).splitlines() if line.strip("- ")]
         vague = len(lines) > 1 and lines[0].startswith("Constraints violated")
         reason = (lines or [repr(error)])[1 if vague else 0]
         raise ValueError(f"model cannot be exported: torch.export says: {reason}") from error
-    finally:
-        # If a decomposition of a vmap fails, the vmap stays open, and everything that torch does
-        # afterwards would be inside it.
-        pop_dynamic_layer_stack_and_undo_to_depth(depth)
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, GraphModule) else ():
             node.meta.pop("stack_trace", None)  # paths on this machine

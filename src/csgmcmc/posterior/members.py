@@ -91,14 +91,17 @@ class Members:
         stack = self.vectorize
         if stack is None:
             stack = (
-                self._forward is plain_forward
-                and self._perceptron
+                len(wanted) > 1
                 and self._stack_holds_all
-                and len(wanted) > 1
-                and accepts(self.architecture, batches[0])
+                and self.is_perceptron_on(batches[0])
                 and len(batches[0]) <= MAX_STACKED_ROWS
             )
         return (self._stacked if stack else self._one_by_one)(batches, wanted)
+
+    def is_perceptron_on(self, batch: Any) -> bool:
+        """Whether `evaluate_perceptron` can evaluate this batch under many draws."""
+        known = self._perceptron and self._forward is plain_forward
+        return known and accepts(self.architecture, batch)
 
     def _one_by_one(self, batches: list[Any], wanted: list[int]) -> Outputs:
         """Evaluate draws one after another; outputs are buffered so as to be averaged together."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.arguments import shown
-from csgmcmc.loaders import check_data, is_pair, to_device
+from csgmcmc.loaders import check_data, is_pair
 from csgmcmc.posterior.members import Members, Outputs, bytes_of, full_precision
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.progress import Bar
@@ -42,19 +42,20 @@ class Group:
     """Batches that are evaluated together, so that each draw is loaded once for all of them."""
 
     members: Members
-    batches: Sequence[Batch]
+    batches: Sequence[Batch]  # targets are on the device of the members
     among: Sequence[int] | None = None  # numbers of the draws to evaluate; None for all
     bar: Bar = NO_BAR  # advances by one for each draw and batch
 
     def targets(self) -> list[Tensor]:
-        """The targets of each batch; raises if they are not tensors."""
-        if not all(isinstance(targets, Tensor) for _, targets in self.batches):
+        """The targets of each batch; raises if there are none."""
+        found = [targets for _, targets in self.batches if targets is not None]
+        if len(found) < len(self.batches):
             raise ValueError(
                 "loader must give pairs of inputs and targets, the targets a tensor: for a single "
                 "batch, give [(inputs, targets)]; for batches of another form, give the posterior "
                 "a split= function"
             )
-        return [to_device(targets, self.members.device) for _, targets in self.batches]
+        return found
 
     def outputs(self) -> Outputs:
         """Numbers of some draws, index of a batch, and their outputs, (draws, batch, ...).
@@ -78,19 +79,19 @@ def passes(
     The loader is read only once: one that shuffles gives every draw the same inputs.
     """
     check_data(loader, "loader")
-    draws = len(posterior.draws if among is None else among)
     total = None
     with suppress(TypeError):  # some loaders have no length
-        total = len(loader) * draws  # pyright: ignore[reportArgumentType]
+        total = len(loader) * len(posterior.draws if among is None else among)  # pyright: ignore[reportArgumentType]
     batches: list[Batch] = []
-    size, found = 0, None
+    size, found, device = 0, None, posterior.members.device
     with Bar(title, total, shown=posterior.progress, patience=1.0, transient=True) as bar:
         for batch in loader:
             found = posterior.split(batch)
             if not is_pair(found):
                 raise ValueError(f"split must return inputs and targets, got {shown(found)}")
-            batches.append((found[0], found[1]))
-            size += bytes_of(found[0])
+            inputs, targets = found
+            batches.append((inputs, targets.to(device) if isinstance(targets, Tensor) else None))
+            size += bytes_of(inputs)
             if size >= MAX_GROUP_BYTES:
                 yield Group(posterior.members, batches, among, bar)
                 batches, size = [], 0
@@ -112,9 +113,7 @@ def predictions(
     """The averaged prediction for each batch of a loader, with its targets."""
     among = _needed_draws(posterior, keep_members)
     for group in passes(posterior, loader, "predicting", among):
-        found = _averaged(posterior, group, keep_members)
-        for prediction, (_, targets) in zip(found, group.batches, strict=True):
-            yield replace(prediction, targets=targets if isinstance(targets, Tensor) else None)
+        yield from _averaged(posterior, group, keep_members)
 
 
 def _needed_draws(posterior: "Posterior", keep_members: bool) -> list[int] | None:
@@ -128,7 +127,8 @@ def _averaged(posterior: "Posterior", group: Group, keep_members: bool) -> list[
     for numbers, index, outputs in group.outputs():
         averages[index].add(posterior.weights[numbers], outputs, keep_members)
     # Outside inference mode: autograd can use these tensors.
-    return [average.result() for average in averages]
+    pairs = zip(averages, group.batches, strict=True)
+    return [average.result(targets) for average, (_, targets) in pairs]
 
 
 def scores(posterior: "Posterior", loader: Iterable[Any]) -> Iterator[Tensor]:

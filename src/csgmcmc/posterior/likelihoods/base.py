@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from csgmcmc.arguments import shown
-from csgmcmc.posterior.averages import Average, NumberAverage
-from csgmcmc.posterior.mixture import scipy_family
+from csgmcmc.posterior.averages import Average, ClassAverage, NumberAverage
+from csgmcmc.posterior.predictive import scipy_family
 
 
 class Likelihood(ABC):
@@ -35,6 +35,43 @@ class Likelihood(ABC):
     def __repr__(self) -> str:
         options = [f"{name}={shown(value)}" for name, value in vars(self).items() if name[0] != "_"]
         return f"{type(self).__name__}({', '.join(options)})"
+
+
+class ClassLikelihood(Likelihood):
+    """A distribution of classes; targets are class numbers."""
+
+    ignore_index: int | None = None
+    """A target that does not count."""
+
+    @abstractmethod
+    def log_probs(self, outputs: Any) -> tuple[Tensor, int | None]:
+        """Log-probabilities (draws, classes, ...), and the dimension of classes in a prediction.
+
+        If that is None, only the last class is reported: the positive of two.
+        """
+
+    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
+        log_probs, _ = self.log_probs(outputs)
+        targets = in_shape(targets, log_probs.shape[2:])
+        if targets.is_floating_point() or targets.is_complex():
+            raise ValueError(
+                f"targets must be class numbers, got {targets.dtype}: convert them with "
+                "targets.long(), or use likelihood='bernoulli' or 'gaussian'"
+            )
+        counts = torch.full_like(targets, True, dtype=torch.bool)
+        if self.ignore_index is not None:
+            counts = targets != self.ignore_index
+        classes = torch.where(counts, targets, 0).long()
+        if classes.numel() and not 0 <= classes.min() <= classes.max() < log_probs.shape[1]:
+            raise ValueError(
+                f"targets must be from 0 to {log_probs.shape[1] - 1}, got "
+                f"{int(classes.min())} to {int(classes.max())}"
+            )
+        index = classes.expand(len(log_probs), 1, *classes.shape)
+        return per_point(log_probs.gather(1, index).squeeze(1) * counts)
+
+    def average(self) -> Average:
+        return ClassAverage(self)
 
 
 class NumberLikelihood(Likelihood):
@@ -81,57 +118,21 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def check_logits(outputs: Any) -> None:
-    """Raise if outputs are not one tensor."""
-    if not isinstance(outputs, Tensor):
-        raise ValueError(
-            f"outputs must be a tensor of logits, got a {type(outputs).__name__}: select it, as in "
-            "forward=lambda model, inputs: model(inputs).logits"
-        )
-
-
-def check_shape(targets: Tensor, shape: torch.Size) -> None:
-    """Raise if targets do not have the shape that the outputs call for."""
+def in_shape(targets: Tensor, shape: torch.Size) -> Tensor:
+    """Targets in the shape of the outputs: those of (batch,) also fit outputs of (batch, 1)."""
+    if targets.ndim == 1 and (*targets.shape, 1) == tuple(shape):
+        return targets.unsqueeze(-1)
     if targets.shape != shape:
         raise ValueError(
             f"targets of shape {tuple(targets.shape)} do not fit the outputs, which need targets "
             f"of shape {tuple(shape)}"
         )
-
-
-def in_shape(targets: Tensor, shape: torch.Size) -> Tensor:
-    """Targets in the shape of the outputs: those of (batch,) also fit outputs of (batch, 1)."""
-    if targets.ndim == 1 and (*targets.shape, 1) == tuple(shape):
-        return targets.unsqueeze(-1)
-    check_shape(targets, shape)
     return targets
 
 
 def per_point(log_probs: Tensor) -> Tensor:
     """Sum over all dimensions but draws and batch, in double precision."""
     return log_probs.reshape(*log_probs.shape[:2], -1).double().sum(-1)
-
-
-def log_probs_of(log_probs: Tensor, targets: Tensor, ignored: int | None = None) -> Tensor:
-    """Log-likelihoods (draws, batch) of class numbers; `log_probs` are (draws, classes, ...).
-
-    Targets that equal `ignored` do not count.
-    """
-    check_shape(targets, log_probs.shape[2:])
-    if targets.is_floating_point() or targets.is_complex():
-        raise ValueError(
-            f"targets must be class numbers, got {targets.dtype}: convert them with "
-            "targets.long(), or use likelihood='bernoulli' or 'gaussian'"
-        )
-    counts = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
-    classes = torch.where(counts, targets, 0).long()
-    if classes.numel() and not 0 <= classes.min() <= classes.max() < log_probs.shape[1]:
-        raise ValueError(
-            f"targets must be from 0 to {log_probs.shape[1] - 1}, got "
-            f"{int(classes.min())} to {int(classes.max())}"
-        )
-    index = classes.expand(len(log_probs), 1, *classes.shape)
-    return per_point(log_probs.gather(1, index).squeeze(1) * counts)
 
 
 def one_or_two(outputs: Any, known: float | Tensor | None, name: str) -> tuple[Tensor, Tensor]:

@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from csgmcmc.arguments import check_items, check_number
-from csgmcmc.posterior.averages import Average, ClassAverage
-from csgmcmc.posterior.likelihoods.base import Likelihood, at_least_float32, log_probs_of
+from csgmcmc.posterior.likelihoods.base import ClassLikelihood, at_least_float32
 
 
-class Ordinal(Likelihood):
+class Ordinal(ClassLikelihood):
     """Classes in an order, by a score and cut points between the classes.
 
     Outputs are scores, of shape (batch,) or (batch, 1), or pairs (tuples) of those and the cut
@@ -36,14 +35,7 @@ class Ordinal(Likelihood):
                 raise ValueError(f"cuts must be numbers in ascending order, got {cuts}")
         self.cuts = cuts
 
-    def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
-        return log_probs_of(self._log_probs(outputs)[0], targets)
-
-    def average(self) -> Average:
-        return ClassAverage(self._log_probs)
-
-    def _log_probs(self, outputs: Any) -> tuple[Tensor, int]:
-        """Log-probabilities (draws, classes, batch), and the dimension of the classes."""
+    def log_probs(self, outputs: Any) -> tuple[Tensor, int]:
         pair = isinstance(outputs, (tuple, list))
         if pair == (self.cuts is not None) or (pair and len(outputs) != 2):
             raise ValueError("outputs must be scores with cuts= given, or pairs of scores and cuts")

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torchmetrics.functional import kl_divergence as peer_divergence
 
-from csgmcmc.diagnostics.function_space import (
+from csgmcmc.diagnostics.mixing import (
     disagreement,
     kl_divergence,
     within_and_between,
