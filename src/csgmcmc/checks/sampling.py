@@ -149,7 +149,8 @@ def _find_wrong_num_data(
         return []
     ratios = [group["num_data"] / found.num_data for group in stepper.sampler.param_groups]
     ratio = max(ratios, key=lambda each: abs(math.log(each)))  # the worst
-    numbers["num_data_expected"], numbers["num_data_ratio"] = found.num_data, ratio
+    numbers["num_data_expected"] = found.num_data
+    numbers["num_data_ratio"] = ratio
     if abs(ratio - 1) <= NUM_DATA_TOLERANCE:
         return []
     heat = f"{max(ratio, 1 / ratio):.3g} times too {'hot' if ratio < 1 else 'cold'}"

@@ -86,9 +86,7 @@ def to_arviz(
     return tree
 
 
-def _layout(
-    draws: Sequence[Draw], by: str
-) -> tuple[NDArray[np.int64], dict[str, tuple[Any, NDArray]]]:
+def _layout(draws: Sequence[Draw], by: str) -> tuple[NDArray[np.int64], dict[str, Any]]:
     """The index of the draw at each (chain, draw), and the coordinates."""
     numbers = np.array([(draw.chain_id, draw.cycle, draw.step) for draw in draws])
     chain_ids, cycles, steps = numbers.T
@@ -98,19 +96,11 @@ def _layout(
         found = ", ".join(map(str, counts))
         raise ValueError(f"each {by} must have as many draws as the others, got {found}")
     table = np.lexsort((steps, *groups[::-1])).reshape(len(counts), -1)
-    owners = chain_ids[table[:, 0]]
-    step = _along_draws(steps[table])
+    owners, both = chain_ids[table[:, 0]], ("chain", "draw")
+    coordinates: dict[str, Any] = {"cycle": (both, cycles[table]), "step": (both, steps[table])}
     if by == "chain":
-        cycle = _along_draws(cycles[table])
-        return table, {"chain": ("chain", owners), "step": step, "cycle": cycle}
-    each = {"chain": np.arange(len(table)), "cycle": cycles[table[:, 0]], "source_chain": owners}
-    return table, {"step": step, **{name: ("chain", value) for name, value in each.items()}}
-
-
-def _along_draws(numbers: NDArray) -> tuple[Any, NDArray]:
-    """A coordinate along the draws, if it is the same in all chains."""
-    same = (numbers == numbers[0]).all()
-    return ("draw", numbers[0]) if same else (("chain", "draw"), numbers)
+        return table, {**coordinates, "chain": owners}
+    return table, {**coordinates, "chain": range(len(table)), "source_chain": ("chain", owners)}
 
 
 def _weights(draws: Sequence[Draw], names: Sequence[str] | None) -> dict[str, NDArray]:
