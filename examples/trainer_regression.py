@@ -1,7 +1,7 @@
 """The Hugging Face `Trainer`, regression: predicted numbers with an honest standard deviation.
 
-The loss of a regression head is a squared error, which says nothing about the noise: give
-`noise_variance=`. The model is made here: nothing is downloaded.
+The loss of a regression head is the mean squared error, so that N is the number of targets divided
+by twice the variance of the noise. The model is made here: nothing is downloaded.
 
     pip install '.[transformers]'
     python examples/trainer_regression.py [FOLDER]       # about 10 seconds
@@ -43,7 +43,7 @@ config = BertConfig(
 model = BertForSequenceClassification(config)
 schedule = csgmcmc.Cyclical(steps=300, cycles=2, exploration=0.6, draws_per_cycle=10)
 store = csgmcmc.DrawStore(f"{folder}/draws")
-options = {"lr": 0.02, "weight_decay": 1e-4, "noise_variance": NOISE, "seed": 0}
+options = {"lr": 0.02, "weight_decay": 1e-4, "num_data": 400 / (2 * NOISE), "seed": 0}
 parts = trainer_parts(model, data[:400], schedule, store, **options)
 size = {"max_steps": schedule.steps, "per_device_train_batch_size": 50}
 quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}

@@ -14,7 +14,6 @@ from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, 
 from csgmcmc.checks import check
 from csgmcmc.checks.evaluation import Evaluation, evaluate
 from csgmcmc.checks.predictions import check_predictions
-from csgmcmc.checks.verdict import percents, told_apart
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.loop.watch import describe_noise
 from csgmcmc.posterior import Categorical, Gaussian
@@ -137,25 +136,14 @@ def test_advice_on_a_bad_cycle(quick):
     found = posterior.check(loader_of(labels))
     assert found.better.holds is False
     (advice,) = [one for one in found.advice if "is bad" in one]
-    assert advice.startswith("cycle 1 is bad, without it the NLL is ")
+    assert advice.startswith("a cycle is bad, without it the NLL is ")
     assert advice.endswith(
         'weigh("stacking", held_out) gives bad cycles less weight, burn_in keeps no draws of the '
         "first, more steps make cycles longer"
     )
-    stacked = posterior.weigh("stacking", loader_of(labels)).check(loader_of(labels))
-    assert not any("stacking" in one for one in stacked.advice)
-    later = posterior_of(tables[::-1], [0] * 3 + [1] * 3 + [2] * 3, chains=[0] * 3 + [1] * 6)
-    (advice,) = [one for one in later.check(loader_of(labels)).advice if "is bad" in one]
-    assert advice.startswith("cycle 2 of chain 1 is bad")
-    assert "burn_in" not in advice
 
 
-def test_formatted_numbers_show_differences():
-    assert told_apart(0.0212, 0.0208) == ["0.0212", "0.0208"]
-    assert told_apart(0.5, 0.5 + 1e-9) == ["0.500", "0.500"]
-    assert told_apart(-0.0002, 0.0041) == ["0.000", "0.004"]
-    assert told_apart(-0.0002, 0.0002) == ["-0.0002", "0.0002"]
-    assert percents(0.4996, 0.5, digits=0) == ["49.96%", "50.00%"]
+def test_formatted_noise_ratios():
     assert describe_noise(0.0999).startswith("injected noise is 0.0999 times")
     assert describe_noise(2412.0).startswith("injected noise is 2,400 times")
     assert describe_noise(math.inf) == "the minibatches add no noise"
@@ -573,7 +561,7 @@ def test_one_full_batch_or_one_draw():
     assert alone.numbers["noise_ratio"] > 1
 
 
-def test_optimised_weights_fail_and_exhausted_data_are_unknown():
+def test_optimised_weights_fail_and_iterators_are_unknown():
     cases: list[dict[str, Any]] = [
         {"sampler_type": lambda groups, lr, **_: torch.optim.SGD(groups, lr)},
         {"schedule": Constant(20, temperature_scale=0.0)},
@@ -586,7 +574,7 @@ def test_optimised_weights_fail_and_exhausted_data_are_unknown():
         assert found.parameters == {}
     spent, _ = judged(data=iter(()))
     assert spent.sampling.holds is None
-    assert "exhausted" in spent.sampling.words
+    assert "read only once" in spent.sampling.words
     assert "noise_ratio" not in spent.numbers
 
 
@@ -610,8 +598,6 @@ def test_invalid_runs_are_rejected():
         posterior.check(loader_of(labels), run="cifar")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="run="):
         posterior.check(loader_of(labels), loss=cross_entropy, data=loader_of(labels))
-    with pytest.raises(ValueError, match="loss"):
-        posterior.check(loader_of(labels), loss="nll")  # pyright: ignore[reportArgumentType]
 
 
 def test_run_of_the_posterior_is_the_default(tiny, quick):

@@ -86,5 +86,5 @@ def test_every_argument_has_a_usual_value():
 
 @pytest.mark.slow
 def test_fuzz_commands(store, monkeypatch):
-    monkeypatch.setattr("csgmcmc.report.make.make_page", lambda *_: Report("a page"))
+    monkeypatch.setattr("csgmcmc.report.page.make_page", lambda *_: Report("a page"))
     fuzz(command_lines(), lambda words: check(words, store), examples=300)

@@ -64,7 +64,6 @@ def test_counts_of_classes_and_labels():
     multi = [{"input_ids": torch.zeros(4), "labels": torch.tensor([0.0, 1.0, 1.0])}] * 5
     assert num_targets(multi) == 15  # binary_cross_entropy is a mean over examples and labels
     assert num_targets([{"labels": [3, -100, 4]}, {"labels": [-100, 5]}], causal=True) == 2
-    assert num_targets([{"labels": [3, 0, 4]}], causal=False, ignore_index=0) == 2
 
 
 def test_labels_made_by_a_collator():
@@ -97,7 +96,6 @@ def test_columns_that_the_model_does_not_take_are_ignored():
         ([{"input_ids": [1]}], {}, "data must give"),
         ([(1, 2)], {}, "data must give"),
         ([{"labels": [1, 2]}], {}, "causal is not known"),
-        ([{"labels": torch.tensor(1)}], {"causal": True}, "causal=True"),
         ([{"labels": [-100, -100]}], {"causal": False}, "data has no target"),
         ([], {}, "data has no target"),
         ([{"labels": [1, 2]}], {"model": torch.nn.Linear(1, 1)}, "causal is not known"),

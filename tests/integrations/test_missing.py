@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from csgmcmc.integrations.missing import require
+from csgmcmc.integrations import require
 
 
 def test_installed_package_is_returned():

@@ -85,7 +85,7 @@ def test_torch_optimizer_gives_snapshot_ensemble(tmp_path, capsys):
     callback = SamplingCallback(model, optimizer, SCHEDULE, draws)
     parts = {"optimizers": (optimizer, callback.scheduler), "callbacks": [callback]}
     trained(tmp_path, model, data, parts=parts, disable_tqdm=False)
-    assert "AdamW injects no noise: the draws are snapshots" in capsys.readouterr().err
+    assert "AdamW: 12 steps, 6 draws" in capsys.readouterr().err
     assert [draw.step for draw in draws] == KEPT
     assert moved(llama(), draws[0]) > 0.001
 
@@ -193,11 +193,6 @@ def test_invalid_arguments_raise():
         trainer_parts(model, data, SCHEDULE, MemoryDraws(), sampler=SGLD, lr=0.1, momentum=0.9)
     with pytest.raises(ValueError, match="empty parameter list"):
         trainer_parts(llama().requires_grad_(False), data, SCHEDULE, MemoryDraws(), lr=0.1)
-    made = SGHMC(model.parameters(), lr=0.1, num_data=1)
-    for wrong in (torch.optim.AdamW, made):
-        kind: Any = wrong
-        with pytest.raises(ValueError, match="sampler must be"):
-            trainer_parts(model, data, SCHEDULE, MemoryDraws(), sampler=kind, lr=0.1)
     with pytest.raises(ValueError, match="schedule must be"):
         trainer_parts(model, data, "cosine", MemoryDraws(), lr=0.1)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="draws must be"):
@@ -261,7 +256,7 @@ def test_early_end_prints_number_of_draws(tmp_path, capsys):
 
 def test_start_prints_num_data(tmp_path, capsys):
     trained(tmp_path, llama(), sentences(masked=False), disable_tqdm=False)
-    assert "N=84 targets in the loss; 12 steps, 6 draws" in capsys.readouterr().err
+    assert "SGHMC with N=84: 12 steps, 6 draws" in capsys.readouterr().err
 
 
 # Posterior

@@ -18,8 +18,7 @@ from csgmcmc.checks.posterior_check import judge
 from csgmcmc.cli import app
 from csgmcmc.posterior import Gaussian
 from csgmcmc.report import report_folder
-from csgmcmc.report.findings import Findings, entropies, logged_traces
-from csgmcmc.report.page import make_page
+from csgmcmc.report.page import Findings, entropies, logged_traces, make_page
 from tests.pages.reader import Reader
 from tests.report.support import held_out, other, run
 

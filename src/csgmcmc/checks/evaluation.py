@@ -78,6 +78,15 @@ class Evaluation:
             return float((prediction.argmax(axis=1) != self.targets).mean())
         return float(np.sqrt(np.square(prediction - self.targets).mean()))
 
+    def error_by_draws(self) -> Array:
+        """Error of the average of the first 1, 2, ... draws; nan as long as all weights are 0."""
+        total, found = np.zeros(self.members.shape[1:]), []
+        sums = self.weights.cumsum()
+        for member, weight, so_far in zip(self.members, self.weights, sums, strict=True):
+            total += weight * member
+            found.append(self.error(total / so_far) if so_far > 0 else np.nan)
+        return np.array(found)
+
 
 def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
     """Collect the predictions of every draw for the data of `loader`, in one pass over it."""

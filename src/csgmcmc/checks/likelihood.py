@@ -3,21 +3,20 @@
 If the loss is right, its gradient on a batch, at the weights of a draw, is a multiple of the
 gradient of the likelihood's NLL on the same batch. With c the factor of one batch,
 
-    NLL of the batch = c * loss + constant,    N = sum of c over the batches of an epoch.
+    NLL of the batch = c * loss + constant,    N = sum of c over all data.
 
 Gradients are compared, since a constant, such as the normalisation of a Gaussian, does not affect a
 sampler.
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils.data import DistributedSampler
 
 from csgmcmc.loaders import Loss, batch_loss, is_pair, size_of, to_device
 from csgmcmc.posterior import Posterior
@@ -42,30 +41,36 @@ def likelihood_ratio(
     The model is evaluated in eval mode with the weights of the last draw. It and all random states
     are left unchanged.
     """
-    if isinstance(data, Iterator):  # it can be read only once, and other checks need it
-        return None
     model = copy.deepcopy(posterior.model).eval().requires_grad_()
     posterior.draws[-1].load_into(model)
     params = [param for param in model.parameters() if param.is_floating_point()]
-    ratios: list[tuple[float, float]] = []
+    ratios: list[tuple[float, float, int]] = []
     with preserved_random_state([*generators, *generators_of(data)]):
-        batches = list(islice(iter(data), MAX_BATCHES + 1))
-        for batch in batches[:MAX_BATCHES]:
+        for batch in islice(data, MAX_BATCHES):
             found = _compare(posterior, model, params, loss, to_device(batch, params[0].device))
             if found is None:
                 return None
             ratios.append(found)
-    per_epoch = _batches_per_epoch(data, len(ratios), whole=len(batches) <= MAX_BATCHES)
-    if not ratios or per_epoch is None:
+    if not ratios:
         return None
-    factor, cosine = (sum(values) / len(ratios) for values in zip(*ratios, strict=True))
-    return LikelihoodRatio(cosine, factor * per_epoch)
+    factors, cosines, examples = (sum(values) for values in zip(*ratios, strict=True))
+    try:
+        if isinstance(getattr(data, "batch_size", None), int):
+            share = examples / size_of(data)
+        else:
+            share = len(ratios) / len(data)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError):  # the size of the data is not known
+        return None
+    return LikelihoodRatio(cosines / len(ratios), factors / share)
 
 
 def _compare(
     posterior: Posterior, model: nn.Module, params: list[nn.Parameter], loss: Loss, batch: Any
-) -> tuple[float, float] | None:
-    """The factor from the loss to the NLL, and the cosine of their gradients, if it has targets."""
+) -> tuple[float, float, int] | None:
+    """Factor from the loss to the NLL, cosine of their gradients, and number of examples.
+
+    None if the batch has no targets, or a gradient is 0.
+    """
     inputs, targets = (plain_split if is_pair(batch) else posterior.split)(batch)
     if not isinstance(targets, Tensor):
         return None
@@ -77,29 +82,9 @@ def _compare(
     if not (norm > 0 and other > 0 and bool(torch.isfinite(norm + other))):
         return None
     product = float(ours @ theirs)
-    return product / float(norm) ** 2, product / float(norm * other)
+    return product / float(norm) ** 2, product / float(norm * other), len(targets)
 
 
 def _gradient(value: Tensor, params: list[nn.Parameter]) -> Tensor:
     gradients = torch.autograd.grad(value, params, materialize_grads=True)
     return torch.cat([gradient.double().flatten() for gradient in gradients])
-
-
-def _batches_per_epoch(data: Any, read: int, *, whole: bool) -> float | None:
-    """How many batches would hold all data; None if that is not known."""
-    try:
-        batches = float(read if whole else len(data))
-    except TypeError:
-        return None
-    sampler, batch_size = getattr(data, "sampler", None), getattr(data, "batch_size", None)
-    if sampler is None or not isinstance(batch_size, int):
-        return batches
-    try:
-        size = size_of(data)
-    except ValueError:  # an epoch is not all data
-        return None
-    if isinstance(sampler, DistributedSampler):
-        return batches * size / len(sampler)
-    if getattr(data, "drop_last", False):
-        return size / batch_size
-    return batches

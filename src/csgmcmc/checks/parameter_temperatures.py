@@ -9,10 +9,9 @@ and is judged against that of the discrete update; see `csgmcmc.diagnostics.temp
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, NamedTuple
+from itertools import chain, islice, repeat
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ from csgmcmc.loop import Stepper
 from csgmcmc.loop.watch import evenly_spaced, sampling_ticks
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import generators_of, preserved_random_state
-from csgmcmc.samplers import SGHMC, Sampler
+from csgmcmc.samplers import SGHMC
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
 from csgmcmc.schedules.base import options_at
@@ -54,14 +53,6 @@ class ParameterReport:
     size: int
     noise: EffectiveNoise
     temperature: Temperature | None
-
-
-class _Measured(NamedTuple):
-    """Means over the weights of one parameter at one draw; g is the gradient of U / N."""
-
-    product: float  # (weight - origin) * g, the origin being the mean of other draws
-    squared_gradient: float  # gain * g^2
-    variance: float  # gain^2 * variance of g over the batches of a step
 
 
 def kinetic_temperatures(model: nn.Module, sampler: SGHMC) -> dict[str, Temperature]:
@@ -91,73 +82,82 @@ def parameter_reports(
 
     Args:
         posterior: the single network and the draws of the run.
-        stepper: of the run; its model may be a `Stack`.
+        stepper: of the run, with a sampler; its model may be a `Stack`.
         loss: mean negative log-likelihood, called as `Chain` calls it.
         data: the batches that the run was trained on.
     """
-    sampler, schedule = stepper.sampler, stepper.schedule
-    if not isinstance(sampler, Sampler):
-        raise ValueError(f"{type(sampler).__name__} injects no noise: it is not a sampler")
+    sampler: Any = stepper.sampler
+    groups = _sampled(stepper.model, sampler)
+    if not groups:
+        raise ValueError("no parameter has both lr and temperature above 0")
     draws = [posterior.draws[i] for i in evenly_spaced(len(posterior.draws), MAX_DRAWS)]
     with preserved_random_state([*stepper.generators, *generators_of(data)]):
         gradients = _Gradients(loss, data, posterior.members.autocast)
-        measured = list(_measure(posterior.model, draws, stepper, sampler, gradients))
-    sampling = sampling_ticks(schedule)
+        measured = [*_measure(posterior.model, draws, stepper, groups, gradients)]
+    kept = [stepper.schedule(draw.step) for draw in draws]
+    sampling = sampling_ticks(stepper.schedule)
     chains = stepper.model.chains if isinstance(stepper.model, Stack) else 1
     reports: dict[str, ParameterReport] = {}
-    for name, (group, param) in _sampled(stepper.model, sampler).items():
-        products, squared, variances = np.transpose([one[name] for one in measured])
+    for name, (group, param) in groups.items():
+        products, squares, variances = np.transpose([found[name] for found in measured])
         temperature = None
         if len(draws) > 1:
-            kept = [options_at(group, schedule(draw.step)) for draw in draws]
-            means = {key: float(np.mean([at[key] for at in kept])) for key in ("lr", "temperature")}
-            temperature = temperature_of_products(
-                products,
-                squared_gradient=max(float(np.mean(squared)), 0.0),
-                **_dynamics({**group, **means}),
-            )
+            at_draws = [options_at(group, tick) for tick in kept]
+            means = {key: _mean([at[key] for at in at_draws]) for key in ("lr", "temperature")}
+            square = max(_mean(squares), 0.0)
+            dynamics = _dynamics({**group, **means})
+            temperature = temperature_of_products(products, squared_gradient=square, **dynamics)
         options = [options_at(group, tick) for tick in sampling]
-        noise = _noise(sampler, param, options, float(np.mean(variances)))
+        injected = [sampler.uncorrected_variance(at, param) for at in options]
+        if any(variance is None for variance in injected):
+            raise ValueError(f"{type(sampler).__name__} does not declare its injected_variance")
+        lr = _mean([at["lr"] ** 2 for at in options]) ** 0.5
+        noise = effective_noise(_mean([_mean(one) for one in injected]), _mean(variances), lr)
         reports[name] = ParameterReport(param.numel() // chains, noise, temperature)
     return reports
 
 
 def _measure(
-    model: nn.Module, draws: list[Draw], stepper: Stepper, sampler: Sampler, gradients: "_Gradients"
-) -> Iterator[dict[str, _Measured]]:
-    """Measure at each draw, with different batches for each, so that errors are independent."""
-    groups = _sampled(stepper.model, sampler)
-    trained = copy.deepcopy(model).requires_grad_().train()
+    model: nn.Module, draws: list[Draw], stepper: Stepper, groups: Groups, gradients: "_Gradients"
+) -> Iterator[dict[str, tuple[float, float, float]]]:
+    """Means over the weights of each parameter at each draw, with g the gradient of U / N.
+
+    They are those of (weight - origin) * g, of gain * g^2, and of gain^2 * the variance of g over
+    the batches of a step. Each draw has batches of its own, so that errors are independent.
+    """
+    model = _in_training_mode(model, stepper)
+    params = {name: param for name, param in model.named_parameters() if name in groups}
+    gains = {name: _gain(stepper, *groups[name]) for name in params}
+    for draw in draws:
+        draw.load_into(model)
+        origin = _origin(draw, draws, params)
+        means, variances = gradients.at(model, params)
+        found = {}
+        for name, param in params.items():
+            weight, gain, variance = param.detach(), gains[name], variances[name]
+            group = groups[name][0]
+            mean = means[name] + group["weight_decay"] * weight
+            if group["prior"] is not None:
+                mean = means[name] + prior_gradient(group["prior"], weight) / group["num_data"]
+            # The square of a mean over batches contains some of their variance: it is removed.
+            square = mean.square() - variance * gradients.error_of_the_mean
+            found[name] = (
+                _mean((weight - origin[name]) * mean),
+                _mean(gain * square),
+                _mean(gain**2 * variance) / stepper.batches_per_step,
+            )
+        yield found
+
+
+def _in_training_mode(model: nn.Module, stepper: Stepper) -> nn.Module:
+    """A copy of the network whose modules are in the modes that they had in the run."""
+    copied = copy.deepcopy(model).requires_grad_().train()
     inner = stepper.model.inner if isinstance(stepper.model, Stack) else stepper.model
     if inner.training:  # else it has not run, and all of it will be trained
         modes = {name: module.training for name, module in inner.named_modules()}
-        for name, module in trained.named_modules():
+        for name, module in copied.named_modules():
             module.training = modes.get(name, True)
-    params = {name: param for name, param in trained.named_parameters() if name in groups}
-    if not params:
-        raise ValueError("no parameter has both lr and temperature above 0")
-    stacked = isinstance(stepper.model, Stack)
-    gains = {name: _gain(sampler, *groups[name], stacked=stacked) for name in params}
-    for draw, origin in zip(draws, _origins(draws, list(params)), strict=True):
-        draw.load_into(trained)
-        means, variances = gradients.at(trained, params)
-        found: dict[str, _Measured] = {}
-        for name, param in params.items():
-            weight, gain, variance = param.detach(), gains[name], variances[name]
-            at = options_at(groups[name][0], stepper.schedule(draw.step))
-            prior = at["prior"]
-            if prior is None:
-                mean = means[name] + at["weight_decay"] * weight
-            else:
-                mean = means[name] + prior_gradient(prior, weight) / at["num_data"]
-            # The square of a mean over batches contains some of their variance: it is removed.
-            full = mean.square() - variance * gradients.error_of_the_mean
-            found[name] = _Measured(
-                product=_mean((weight - origin[name].to(weight)) * mean),
-                squared_gradient=_mean(gain * full),
-                variance=_mean(gain**2 * variance) / stepper.batches_per_step,
-            )
-        yield found
+    return copied
 
 
 class _Gradients:
@@ -165,14 +165,14 @@ class _Gradients:
 
     def __init__(self, loss: Loss, data: Iterable[Any], autocast: torch.dtype | None) -> None:
         self._loss, self._autocast = loss, autocast
-        self._batches = _endless(data)
-        first = list(islice(iter(data), MAX_BATCHES + 1))
-        if not first:
-            raise ValueError("data gave no batches: it may be a generator that is exhausted")
-        self._count = min(len(first), MAX_BATCHES)
+        found = sum(1 for _ in islice(data, MAX_BATCHES + 1))
+        if not found:
+            raise ValueError("data gave no batches")
+        self._batches = chain.from_iterable(repeat(data))  # epoch after epoch
+        self._count = min(found, MAX_BATCHES)
         self.error_of_the_mean = 0.0
         """Variance of the mean over the batches, relative to one batch; 0 if they are all data."""
-        if len(first) > MAX_BATCHES:
+        if found > MAX_BATCHES:
             self.error_of_the_mean = 1 / self._count
             # A loader draws the batches of an epoch without replacement, which reduces the error.
             replacement = getattr(getattr(data, "sampler", None), "replacement", False)
@@ -184,10 +184,8 @@ class _Gradients:
         means = {name: torch.zeros_like(param) for name, param in params.items()}
         squares = {name: torch.zeros_like(param) for name, param in params.items()}
         device = next(iter(params.values())).device
-        autocast = self._autocast
-        precision = torch.autocast(device.type, dtype=autocast) if autocast else nullcontext()
         for count, batch in enumerate(islice(self._batches, self._count), start=1):
-            with precision:
+            with torch.autocast(device.type, self._autocast, enabled=self._autocast is not None):
                 loss = batch_loss(self._loss, model, to_device(batch, device))
             gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
             for name, gradient in zip(params, gradients, strict=True):
@@ -197,51 +195,20 @@ class _Gradients:
         return means, {name: square / max(self._count - 1, 1) for name, square in squares.items()}
 
 
-def _endless(data: Iterable[Any]) -> Iterator[Any]:
-    """The batches of epoch after epoch."""
-    while True:
-        empty = True
-        for batch in data:
-            empty = False
-            yield batch
-        if empty:
-            raise ValueError("data gave no more batches: it may be a generator")
-
-
-def _origins(draws: list[Draw], names: list[str]) -> Iterator[Tensors]:
-    """The origin of the weights of each draw: the mean of the draws of other cycles.
+def _origin(draw: Draw, draws: list[Draw], params: Mapping[str, Tensor]) -> Tensors:
+    """The mean of the draws of other cycles; within a single cycle, that of the other draws.
 
     Any point that does not depend on the draw is valid; one near the draws makes the interval of
-    the temperature narrow. Within a single cycle it is the mean of the other draws.
+    the temperature narrow.
     """
-    one_cycle = len({(draw.chain_id, draw.cycle) for draw in draws}) == 1
-    total = _sum(draws, names)
-    for draw in draws:
-        cycle = (draw.chain_id, draw.cycle)
-        same = [draw] if one_cycle else [o for o in draws if (o.chain_id, o.cycle) == cycle]
-        near, others = _sum(same, names), max(len(draws) - len(same), 1)
-        yield {name: (total[name] - near[name]) / others for name in names}
-
-
-def _sum(draws: list[Draw], names: list[str]) -> Tensors:
-    total: Tensors = {}
-    for draw in draws:
-        tensors = draw.tensors()
-        for name in names:
-            total[name] = tensors[name].float() + total.get(name, 0.0)
-    return total
-
-
-def _noise(
-    sampler: Sampler, param: Tensor, options: list[Group], variance: float
-) -> EffectiveNoise:
-    """Mean noise of a step over the options of the sampling stages."""
-    variances = [sampler.uncorrected_variance(at, param) for at in options]
-    if any(variance is None for variance in variances):
-        raise ValueError(f"{type(sampler).__name__} does not declare its injected_variance")
-    injected = np.mean([_mean(variance) for variance in variances if variance is not None])
-    squared_lr = np.mean([at["lr"] ** 2 for at in options])
-    return effective_noise(injected, variance, float(squared_lr**0.5))
+    others = [one for one in draws if (one.chain_id, one.cycle) != (draw.chain_id, draw.cycle)]
+    others = others or [one for one in draws if one is not draw]
+    origin = {name: torch.zeros_like(param).float() for name, param in params.items()}
+    for other in others:
+        tensors = other.tensors()
+        for name, mean in origin.items():
+            mean.add_(tensors[name].to(mean), alpha=1 / len(others))
+    return origin
 
 
 def _sampled(model: nn.Module, sampler: torch.optim.Optimizer) -> Groups:
@@ -256,14 +223,15 @@ def _sampled(model: nn.Module, sampler: torch.optim.Optimizer) -> Groups:
     }
 
 
-def _gain(sampler: Sampler, group: Group, param: Tensor, *, stacked: bool) -> Tensor | float:
+def _gain(stepper: Stepper, group: Group, param: Tensor) -> Tensor | float:
     """The sampler's preconditioner, averaged over the chains of a stack."""
+    sampler: Any = stepper.sampler
     gain = sampler.gradient_gain(group, param)
     if not isinstance(gain, Tensor):
         return gain
     if not sampler.state[param]:
         raise ValueError("the sampler has taken no step: its preconditioner is not known")
-    return gain.mean(0) if stacked else gain
+    return gain.mean(0) if isinstance(stepper.model, Stack) else gain
 
 
 def _dynamics(group: Group) -> dict[str, float]:
@@ -271,5 +239,5 @@ def _dynamics(group: Group) -> dict[str, float]:
     return {name: group.get(name, 0.0) for name in ("lr", "num_data", "temperature", "momentum")}
 
 
-def _mean(value: Tensor | float) -> float:
-    return value.double().mean().item() if isinstance(value, Tensor) else value
+def _mean(values: Any) -> float:
+    return values.double().mean().item() if isinstance(values, Tensor) else float(np.mean(values))

@@ -7,7 +7,7 @@ from scipy import stats
 
 from csgmcmc import diagnostics
 from csgmcmc.checks.evaluation import Array, Evaluation
-from csgmcmc.checks.verdict import ROUNDING, Advice, Numbers, Verdict, percents, told_apart
+from csgmcmc.checks.verdict import Advice, Numbers, Verdict
 from csgmcmc.loop.watch import evenly_spaced
 
 MAX_PROBES = 500  # points on which the predictions of draws are compared
@@ -17,6 +17,7 @@ MIN_DRAWS_FOR_ESS = 10  # of a group: with fewer, the estimate is only noise
 CHANCE = 0.99  # level of the simulated null distributions
 REPEATS = 200  # simulations of each
 CHANCE_PROBES = 15  # points that suffice to simulate R-hat
+ROUNDING = 1e-6  # smaller differences are ignored
 
 
 def check_predictions(
@@ -61,8 +62,7 @@ def _check_mixing(
             f"the {what} predict differently, and the draws of one do not represent all of the "
             f"posterior: keep them all, and give more steps"
         )
-    found, most = told_apart(numbers["r_hat"], bound, digits=2)
-    words = f"R-hat of predictions between {what} {found} (at most {most}"
+    words = f"R-hat of predictions between {what} {numbers['r_hat']:.3f} (at most {bound:.3f}"
     words += " by chance)" if by_chance else ")"
     if arranged.shape[1] >= MIN_DRAWS_FOR_ESS:
         words += f", ESS {numbers['ess']:.0f} of {len(probes)} draws"
@@ -86,9 +86,11 @@ def _r_hat_by_chance(arranged: Array) -> float:
 
 def _describe_disagreement(numbers: Numbers) -> str:
     """How often draws disagree, as far as it was measured."""
-    places = {"within": "within cycles", "between": "between them"}
-    shares = {place: numbers.get(f"disagreement_{place}_cycles", math.nan) for place in places}
-    known = [f"{percents(s)[0]} {places[p]}" for p, s in shares.items() if not math.isnan(s)]
+    names = {"within cycles": "within", "between them": "between"}
+    shares = {
+        words: numbers.get(f"disagreement_{names[words]}_cycles", math.nan) for words in names
+    }
+    known = [f"{share:.1%} {words}" for words, share in shares.items() if not math.isnan(share)]
     return f"; draws disagree on {', '.join(known)}" if known else ""
 
 
@@ -107,8 +109,9 @@ def _check_classes(
     numbers["ece"] = diagnostics.calibration_error(forecasts, labels, binning="mass")
     numbers["ece_by_chance"] = _calibration_error_by_chance(forecasts)
     holds = numbers["ece"] <= numbers["ece_by_chance"] + ROUNDING
-    found, most = told_apart(numbers["ece"], numbers["ece_by_chance"])
-    words = f"calibration error {found} (at most {most} by chance)"
+    words = (
+        f"calibration error {numbers['ece']:.3f} (at most {numbers['ece_by_chance']:.3f} by chance)"
+    )
     if not holds:
         overconfident = forecasts.max(axis=1).mean() > 1 - numbers["error"]
         words += f", {'over' if overconfident else 'under'}confident"
@@ -117,8 +120,7 @@ def _check_classes(
             if overconfident
             else "more steps, or a lower temperature, make it more confident"
         )
-    words += f"; error {percents(numbers['error'])[0]}"
-    words += f", NLL {numbers['nll']:.3f}{_unit(numbers)}"
+    words += f"; error {numbers['error']:.1%}, NLL {numbers['nll']:.3f}{_unit(numbers)}"
     return Verdict(holds, words)
 
 
@@ -151,9 +153,10 @@ def _check_regression(evaluation: Evaluation, numbers: Numbers, advice: Advice) 
             f"the predictive intervals are too {'narrow' if covered < low else 'wide'}: check the "
             "variance of the noise, then temperature"
         )
-    found, least, most = percents(covered, low, high)
-    words = f"90% intervals contain {found} of the targets ({least} to {most} by chance); "
-    return Verdict(holds, f"{words}NLL {numbers['nll']:.3f}{_unit(numbers)}")
+    words = (
+        f"90% intervals contain {covered:.1%} of the targets ({low:.1%} to {high:.1%} by chance)"
+    )
+    return Verdict(holds, f"{words}; NLL {numbers['nll']:.3f}{_unit(numbers)}")
 
 
 def _check_average(evaluation: Evaluation, numbers: Numbers, advice: Advice) -> Verdict:
@@ -167,10 +170,12 @@ def _check_average(evaluation: Evaluation, numbers: Numbers, advice: Advice) -> 
     holds = numbers["nll"] < numbers["nll_picked_draw"] - ROUNDING
     if not holds:
         advice.append(_advice_on_average(evaluation, numbers))
-    kinds = ("nll", "nll_mean_of_draws", "nll_best_draw", "nll_picked_draw")
-    average, mean, best, picked = told_apart(*(numbers[kind] for kind in kinds))
-    words = f"NLL{_unit(numbers)} of the average {average}, of the mean draw {mean}, of the best "
-    return Verdict(holds, f"{words}draw {best} ({picked} if it is picked on other data)")
+    return Verdict(
+        holds,
+        f"NLL{_unit(numbers)} of the average {numbers['nll']:.3f}, of the mean draw "
+        f"{alone.mean():.3f}, of the best draw {alone.min():.3f} "
+        f"({numbers['nll_picked_draw']:.3f} if it is picked on other data)",
+    )
 
 
 def _nll_of_picked_draw(evaluation: Evaluation) -> float:
@@ -186,26 +191,18 @@ def _nll_of_picked_draw(evaluation: Evaluation) -> float:
 
 def _advice_on_average(evaluation: Evaluation, numbers: Numbers) -> str:
     """Advice where the average is no better than one draw: drop a bad cycle, or diversify."""
-    weights, cycles = evaluation.weights, evaluation.cycles
-    left = {cycle: weights * (cycles != cycle) for cycle in np.unique(cycles).tolist()}
-    without = {cycle: evaluation.nll(kept) for cycle, kept in left.items() if kept.any()}
-    worst = min(without, key=without.__getitem__, default=-1)
-    if not without or without[worst] > numbers["nll"] - ROUNDING:
+    kept = [evaluation.weights * (evaluation.cycles != one) for one in set(evaluation.cycles)]
+    without = [evaluation.nll(weights) if weights.any() else math.inf for weights in kept]
+    if min(without) > numbers["nll"] - ROUNDING:
         return (
             "one draw is as good as all: more cycles, less exploration or a higher temperature "
             "make the draws differ more"
         )
-    chains = evaluation.chain_ids
-    chain_id = chains[cycles == worst][0]
-    position = int((np.unique(cycles[chains == chain_id]) < worst).sum())
-    which = f"cycle {position + 1}" + (f" of chain {chain_id}" if np.ptp(chains) else "")
-    remedies = ["more steps make cycles longer"]
-    if position == 0:
-        remedies.insert(0, "burn_in keeps no draws of the first")
-    if np.ptp(weights) < ROUNDING:
-        remedies.insert(0, 'weigh("stacking", held_out) gives bad cycles less weight')
-    found, now = told_apart(without[worst], numbers["nll"])
-    return f"{which} is bad, without it the NLL is {found} and not {now}: {', '.join(remedies)}"
+    return (
+        f"a cycle is bad, without it the NLL is {min(without):.3f} and not {numbers['nll']:.3f}: "
+        'weigh("stacking", held_out) gives bad cycles less weight, burn_in keeps no draws of the '
+        "first, more steps make cycles longer"
+    )
 
 
 def _unit(numbers: Numbers) -> str:

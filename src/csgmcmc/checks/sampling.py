@@ -1,13 +1,14 @@
 """Whether a run sampled: N, injected noise, and the temperature of its draws."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from csgmcmc.arguments import check_function, check_kind
+from csgmcmc.arguments import check_kind
 from csgmcmc.checks.likelihood import LikelihoodRatio, likelihood_ratio
 from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports
-from csgmcmc.checks.verdict import Advice, Numbers, Verdict, listed, percents
+from csgmcmc.checks.verdict import Advice, Numbers, Verdict
 from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.loaders import Loss, check_data
 from csgmcmc.loop import Chain, Stepper
@@ -19,6 +20,7 @@ MIN_COSINE = 0.999  # of gradients, above which the loss is a multiple of the NL
 NUM_DATA_TOLERANCE = 0.1  # relative error of N that is not reported
 TEMPERATURE_FACTOR = 2  # between a temperature and its target, beyond which it is off
 MAX_SHARE_OFF = 0.5  # share of the weights whose temperature may be off
+MAX_NAMES = 4  # of parameters in a verdict
 
 
 class Run(NamedTuple):
@@ -37,8 +39,6 @@ def as_run(
 ) -> Run | None:
     """The given run, or else the posterior's own; None if there is neither."""
     run = posterior.run if run is None else run
-    if loss is not None:
-        check_function("loss", loss)
     if data is not None:
         check_data(data)
     if run is None:
@@ -65,6 +65,8 @@ def check_sampling(
         return Verdict(False, "no noise was injected: these are optimised weights"), {}
     if run.loss is None or run.data is None:
         return Verdict(None, "needs the loss and the training data too: loss= and data="), {}
+    if isinstance(run.data, Iterator):
+        return Verdict(None, "data can be read only once: give a DataLoader as data="), {}
     found = None
     with suppress(ValueError, RuntimeError):  # the likelihood does not fit these batches
         found = likelihood_ratio(posterior, run.loss, run.data, run.stepper.generators)
@@ -106,11 +108,11 @@ def _describe_temperatures(
         share = sum(parameters[name].size for name in names) / size
         numbers[f"share_{way.replace(' ', '_')}"] = share
         off += share
-        blamed += f", {way}: {listed(names)}" if names else ""
-    right, least = percents(1 - off, 1 - MAX_SHARE_OFF, digits=0)
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        blamed += f", {way}: {', '.join(names[:MAX_NAMES])}{more}" if names else ""
     return off, (
-        f"temperature right to a factor of {TEMPERATURE_FACTOR} for {right} of the weights "
-        f"(at least {least}){blamed}"
+        f"temperature right to a factor of {TEMPERATURE_FACTOR} for {1 - off:.0%} of the weights "
+        f"(at least {1 - MAX_SHARE_OFF:.0%}){blamed}"
     )
 
 
@@ -138,33 +140,24 @@ def _remedies(numbers: Numbers) -> Advice:
 def _find_wrong_num_data(
     stepper: Stepper, found: LikelihoodRatio | None, numbers: Numbers, advice: Advice
 ) -> list[str]:
-    """Faults of N: it differs between groups, or N * loss is not the NLL of all data."""
-    groups = stepper.sampler.param_groups
-    given = sorted({float(group["num_data"]) for group in groups if "num_data" in group})
-    faults: list[str] = []
-    if len(given) > 1:
-        faults.append(
-            f"groups of the sampler have different num_data ({', '.join(f'{n:g}' for n in given)}),"
-            " and one data set has one N"
-        )
-        advice.append("make all groups of the sampler with the same num_data")
+    """The fault of N if N * loss is not the NLL of all data."""
     if found is None:
-        return faults
+        return []
     numbers["loss_nll_cosine"] = found.cosine
     if found.cosine < MIN_COSINE:  # another loss, such as one with label smoothing
-        return faults
-    num_data = max(given, key=lambda n: max(n / found.num_data, found.num_data / n))  # the worst
+        return []
+    ratios = [group["num_data"] / found.num_data for group in stepper.sampler.param_groups]
+    ratio = max(ratios, key=lambda each: abs(math.log(each)))  # the worst
     numbers["num_data_expected"] = found.num_data
-    numbers["num_data_ratio"] = ratio = num_data / found.num_data
+    numbers["num_data_ratio"] = ratio
     if abs(ratio - 1) <= NUM_DATA_TOLERANCE:
-        return faults
+        return []
     heat = f"{max(ratio, 1 / ratio):.3g} times too {'hot' if ratio < 1 else 'cold'}"
     advice.append(
         f"make the sampler with num_data={found.num_data:.0f}, or scale the loss: N x loss must "
         "equal the negative log-likelihood of all data"
     )
     return [
-        *faults,
-        f"num_data={num_data:g}, but N x loss is the likelihood's NLL of all data for "
-        f"N={found.num_data:.0f}, so that the posterior is {heat}",
+        f"num_data={ratio * found.num_data:g}, but N x loss is the likelihood's NLL of all data "
+        f"for N={found.num_data:.0f}, so that the posterior is {heat}"
     ]

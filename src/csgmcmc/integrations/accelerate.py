@@ -21,12 +21,12 @@ from torch.utils.data import RandomSampler
 
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
+from csgmcmc.integrations import require
 from csgmcmc.integrations.counting import (
     check_not_sequences,
     num_targets,
     rescale_short_accumulation,
 )
-from csgmcmc.integrations.missing import require
 from csgmcmc.loaders import describe_loader
 from csgmcmc.loop import Stepper
 from csgmcmc.loop.num_data import warn_of_num_data

@@ -6,7 +6,7 @@
 Look at functions of the weights: single weights of a network have no meaning.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from csgmcmc.arguments import check_choice
 from csgmcmc.draws import Draw
-from csgmcmc.integrations.missing import require
+from csgmcmc.integrations import require
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def to_arviz(
     values: Sequence[Draw] | Mapping[str, Any],
     *,
-    names: str | Collection[str] | Callable[[str], bool] | None = None,
+    names: Sequence[str] | None = None,
     draws: Sequence[Draw] | None = None,
     by: Literal["chain", "cycle"] = "chain",
     log_likelihood: Any = None,
@@ -40,11 +40,9 @@ def to_arviz(
 
     Args:
         values: draws, for their weights; or function values by name, such as the predictions of
-            each draw, with a leading dimension for draws. Without `draws` they have leading
-            dimensions for chains and draws.
-        names: which tensors of draws to take: their names, or a predicate on the name; by default
-            all floating-point tensors.
-        draws: the draws that the function values belong to: `posterior.draws`.
+            each draw, with a leading dimension for draws.
+        names: names of the tensors of draws to take; by default all floating-point tensors.
+        draws: the draws that function values belong to: `posterior.draws`.
         by: what the dimension chain is. With "cycle" each cycle of each chain is one chain, so that
             R-hat compares cycles. All chains, or cycles, must have equally many draws.
         log_likelihood: of each data point under each draw, as `posterior.log_scores` returns it.
@@ -60,10 +58,10 @@ def to_arviz(
         posterior = dict(values)
     else:
         draws = list(values)
-        posterior = _weights(draws, [names] if isinstance(names, str) else names)
-    if draws is None and by == "cycle":
-        raise ValueError("by='cycle' needs the cycle of each draw: give draws")
-    table, coordinates = (None, {}) if draws is None else _layout(draws, by)
+        posterior = _weights(draws, names)
+    if draws is None:
+        raise ValueError("draws are needed for function values: those that they belong to")
+    table, coordinates = _layout(draws, by)
     groups = {
         "posterior": posterior,
         "posterior_predictive": _named(posterior_predictive),
@@ -80,7 +78,7 @@ def to_arviz(
         {**arrays, "observed_data": observed} if observed else arrays,
         coords=dict(coords or {}),
         dims=dims,
-        check_conventions=table is None,  # it warns of more chains than draws, common here
+        check_conventions=False,  # they warn of more chains than draws, common here
         attrs={"/": library},
     )
     for group in arrays:
@@ -88,9 +86,7 @@ def to_arviz(
     return tree
 
 
-def _layout(
-    draws: Sequence[Draw], by: str
-) -> tuple[NDArray[np.int64], dict[str, tuple[Any, NDArray]]]:
+def _layout(draws: Sequence[Draw], by: str) -> tuple[NDArray[np.int64], dict[str, Any]]:
     """The index of the draw at each (chain, draw), and the coordinates."""
     numbers = np.array([(draw.chain_id, draw.cycle, draw.step) for draw in draws])
     chain_ids, cycles, steps = numbers.T
@@ -100,36 +96,23 @@ def _layout(
         found = ", ".join(map(str, counts))
         raise ValueError(f"each {by} must have as many draws as the others, got {found}")
     table = np.lexsort((steps, *groups[::-1])).reshape(len(counts), -1)
-    owners = chain_ids[table[:, 0]]
-    step = _along_draws(steps[table])
+    owners, both = chain_ids[table[:, 0]], ("chain", "draw")
+    coordinates: dict[str, Any] = {"cycle": (both, cycles[table]), "step": (both, steps[table])}
     if by == "chain":
-        cycle = _along_draws(cycles[table])
-        return table, {"chain": ("chain", owners), "step": step, "cycle": cycle}
-    each = {"chain": np.arange(len(table)), "cycle": cycles[table[:, 0]], "source_chain": owners}
-    return table, {"step": step, **{name: ("chain", value) for name, value in each.items()}}
+        return table, {**coordinates, "chain": owners}
+    return table, {**coordinates, "chain": range(len(table)), "source_chain": ("chain", owners)}
 
 
-def _along_draws(numbers: NDArray) -> tuple[Any, NDArray]:
-    """A coordinate along the draws, if it is the same in all chains."""
-    same = (numbers == numbers[0]).all()
-    return ("draw", numbers[0]) if same else (("chain", "draw"), numbers)
-
-
-def _weights(
-    draws: Sequence[Draw], names: Collection[str] | Callable[[str], bool] | None
-) -> dict[str, NDArray]:
+def _weights(draws: Sequence[Draw], names: Sequence[str] | None) -> dict[str, NDArray]:
     """Tensors of draws by name, stacked."""
     if not draws or not all(isinstance(draw, Draw) for draw in draws):
         raise ValueError("values must be draws, or a dictionary of function values")
-    first = draws[0].tensors()
-    if names is None:
-        chosen = [name for name, tensor in first.items() if tensor.is_floating_point()]
-    else:
-        chosen = [name for name in first if (names(name) if callable(names) else name in names)]
-    if not chosen or (names is not None and not callable(names) and set(names) - set(chosen)):
-        raise ValueError(f"names must be among those of the draws: {', '.join(first)}")
     tensors = [draw.tensors() for draw in draws]
-    return {name: np.stack([_array(each[name]) for each in tensors]) for name in chosen}
+    if names is None:
+        names = [name for name, tensor in tensors[0].items() if tensor.is_floating_point()]
+    elif isinstance(names, str) or set(names) - tensors[0].keys():
+        raise ValueError(f"names must be a list of names of the draws: {', '.join(tensors[0])}")
+    return {name: np.stack([_array(each[name]) for each in tensors]) for name in names}
 
 
 def _named(values: Any) -> Mapping[str, Any]:
@@ -138,13 +121,9 @@ def _named(values: Any) -> Mapping[str, Any]:
     return values if isinstance(values, Mapping) else {"targets": values}
 
 
-def _arranged(name: str, values: Any, table: NDArray[np.int64] | None) -> NDArray:
+def _arranged(name: str, values: Any, table: NDArray[np.int64]) -> NDArray:
     """With leading dimensions for chains and draws."""
     array = _array(values)
-    if table is None:
-        if array.ndim < 2:
-            raise ValueError(f"{name} needs draws=, or dimensions for chains and draws")
-        return array
     if array.shape[:1] != (table.size,):
         raise ValueError(f"{name} must have {table.size} rows, one per draw, got {array.shape}")
     return array[table]

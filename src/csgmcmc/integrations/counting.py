@@ -1,12 +1,11 @@
 """N, and the mean loss that it belongs to: for tokens, and for loops that accumulate batches."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import IterableDataset
 
 from csgmcmc.loaders import describe_loader, quietly
 from csgmcmc.loop.num_data import warn_of_num_data
@@ -14,21 +13,17 @@ from csgmcmc.loop.num_data import warn_of_num_data
 # By the `loss_type` of a Transformers model, which it derives from the name of its class.
 SHIFTING_LOSSES = {"ForCausalLM", "ForConditionalGeneration"}
 ALIGNED_LOSSES = {"ForMaskedLM", "ForTokenClassification"}
-# Models without a `loss_type`, whose loss is that of "ForCausalLM".
-SHIFTING_MODELS = {"BertLMHeadModel", "CTRLLMHeadModel", "GPT2LMHeadModel", "OpenAIGPTLMHeadModel"}
+IGNORED = -100  # the label of masked targets
 
 
 def num_targets(
-    data: Iterable[Any],
-    model: nn.Module | None = None,
-    *,
-    causal: bool | None = None,
-    ignore_index: float = -100,
+    data: Iterable[Any], model: nn.Module | None = None, *, causal: bool | None = None
 ) -> int:
     """N of a data set with `labels`: the number of targets in the mean loss over the data set.
 
-    These are tokens for language models, and sequences for sequence classifiers. Masked tokens do
-    not count, nor does the first token of each sequence if the loss shifts labels.
+    These are tokens for language models, and sequences for sequence classifiers. Masked tokens,
+    with the label -100, do not count, nor does the first token of each sequence if the loss shifts
+    labels.
 
     Args:
         data: a loader of batches, or a data set of examples, which are dictionaries with `labels`.
@@ -37,26 +32,20 @@ def num_targets(
             there is one label per token and `causal` is not given.
         causal: whether the loss shifts labels: each token is predicted from those before it, and
             the first of a sequence is not predicted.
-        ignore_index: label of masked targets.
     """
-    total = 0
+    total, examples = 0, hasattr(data, "__getitem__") or isinstance(data, IterableDataset)
     shifts = shifts_labels(model) if causal is None else causal
-    for batch in each_of(data):
-        labels = labels_of(batch)
-        by_token = has_token_labels(labels, examples=gives_examples(data))
-        if causal and not by_token:
-            shape = tuple(labels.shape)
-            raise ValueError(f"causal=True needs a label for each token, got labels of {shape=}")
+    for labels in labels_in(data):
+        by_token = has_token_labels(labels, examples=examples)
         if by_token and shifts is None:
             raise ValueError(
                 f"causal is not known from the class of the model, {type(model).__name__}: give "
                 "num_data=num_targets(data, causal=True) if its loss shifts labels, or causal=False"
             )
-        if by_token and shifts:
-            labels = labels[..., 1:]
-        total += int((labels != ignore_index).sum())
+        targets = labels[..., 1:] if by_token and shifts else labels
+        total += int((targets != IGNORED).sum())
     if not total:
-        raise ValueError(f"data has no target: all labels are {ignore_index}, or it is empty")
+        raise ValueError(f"data has no target: all labels are {IGNORED}, or it is empty")
     return total
 
 
@@ -65,33 +54,25 @@ def check_not_sequences(labels: Any, num_data: float | None, loader: Any) -> Non
     if num_data is None or num_data != describe_loader(loader)["examples"]:
         return
     by_token = isinstance(labels, Tensor) and has_token_labels(labels, examples=False)
-    if by_token and int((labels[:, 1:] != -100).sum()) > len(labels):
+    if by_token and int((labels[:, 1:] != IGNORED).sum()) > len(labels):
         raise ValueError(
             f"num_data={num_data} is the number of sequences, but the loss is a mean over tokens: "
             "make the sampler with num_data=num_targets(data, model)"
         )
 
 
-def gives_examples(data: Any) -> bool:
-    """Whether `data` is a data set, and not a loader of batches."""
-    return hasattr(data, "__getitem__") or isinstance(data, IterableDataset)
-
-
-def each_of(data: Any) -> Iterator[Any]:
-    """The examples of a data set, or the batches of a loader."""
+def labels_in(data: Any) -> Iterator[Tensor]:
+    """The labels of each example of a data set, or of each batch of a loader."""
+    batches = data
     if hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
-        return (data[index] for index in range(len(data)))  # iterating some data sets never ends
-    return iter(data)
-
-
-def labels_of(batch: Any) -> Tensor:
-    """The labels of a batch or example."""
-    if not isinstance(batch, Mapping) or batch.get("labels") is None:
-        raise ValueError(
-            "data must give dictionaries with labels: give a loader whose collator makes them, or "
-            "count the targets yourself, and give the number as num_data"
-        )
-    return torch.as_tensor(batch["labels"])
+        batches = (data[index] for index in range(len(data)))  # iterating some never ends
+    for batch in batches:
+        if not isinstance(batch, Mapping) or batch.get("labels") is None:
+            raise ValueError(
+                "data must give dictionaries with labels: give a loader whose collator makes them, "
+                "or count the targets yourself, and give the number as num_data"
+            )
+        yield torch.as_tensor(batch["labels"])
 
 
 def has_token_labels(labels: Tensor, *, examples: bool) -> bool:
@@ -106,8 +87,9 @@ def shifts_labels(model: nn.Module | None) -> bool | None:
     encodes = getattr(getattr(inner, "config", None), "is_encoder_decoder", False)
     if encodes or loss_type in ALIGNED_LOSSES:
         return False
-    classes = {kind.__name__ for kind in type(inner).__mro__}
-    return True if loss_type in SHIFTING_LOSSES or classes & SHIFTING_MODELS else None
+    # GPT-2 and a few others have no `loss_type`; their loss is that of "ForCausalLM".
+    is_causal = loss_type in SHIFTING_LOSSES or type(inner).__name__.endswith("LMHeadModel")
+    return True if is_causal else None
 
 
 def inner_model(model: Any) -> Any:
@@ -115,34 +97,18 @@ def inner_model(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def count_and_configure(
-    model: nn.Module,
-    data: Any,
-    collate: Callable[[list[Any]], Any] | None,
-    noise_variance: float | None,
-) -> float:
-    """N of `data`; sets the attributes of `model` from which `Trainer` derives its divisor."""
-    if collate is not None:
-        data = DataLoader(data, batch_size=64, collate_fn=collate)
-    inner, examples = inner_model(model), gives_examples(data)
-    name, labels = type(inner).__name__, labels_of(next(each_of(data), None))
-    regresses = is_regression(model, labels if examples else labels[0])
-    if regresses and noise_variance is None:
-        raise ValueError(
-            f"the loss of {name} is a mean squared error: give noise_variance=, in the squared "
-            "unit of the labels, or num_data=targets / (2 * variance)"
-        )
-    if noise_variance is not None and not regresses:
-        raise ValueError(f"noise_variance is for regression, and {name} is not trained for it")
-    if getattr(inner, "loss_type", "") is None and shifts_labels(model):
+def configure_loss(model: nn.Module) -> None:
+    """Set the attributes from which a `Trainer` derives the divisor of the model's loss.
+
+    It does not know that the loss of GPT-2 shifts labels, nor that classifiers return the mean of
+    each batch, which it must not sum over the batches of a step.
+    """
+    inner = inner_model(model)
+    loss_type = getattr(inner, "loss_type", "")
+    if loss_type is None and shifts_labels(inner):
         inner.loss_type = "ForCausalLM"  # its default anyway
-    by_token = not regresses and has_token_labels(labels, examples=examples)
-    if not by_token and not hasattr(inner, "accepts_loss_kwargs"):
-        inner.accepts_loss_kwargs = False  # many return the mean of each batch anyway
-    if noise_variance is None:
-        return num_targets(data, model)
-    # Whole numbers are not tokens here, and -100 is a number like any other.
-    return num_targets(data, causal=False, ignore_index=math.nan) / (2 * noise_variance)
+    elif str(loss_type).endswith("Classification") and loss_type not in ALIGNED_LOSSES:
+        inner.accepts_loss_kwargs = False
 
 
 def check_first_batch(
@@ -158,7 +124,7 @@ def check_first_batch(
         if not module.training or not isinstance(labels, Tensor):  # evaluation may come first
             return
         targets = labels[:, 1:] if labels.ndim > 1 and labels.shape[1] > 1 else labels
-        if bool((targets == -100).all()):  # not informative: wait for the next batch
+        if bool((targets == IGNORED).all()):  # not informative: wait for the next batch
             return
         handle.remove()
         check_not_sequences(labels, sampler.param_groups[0].get("num_data"), loader)
@@ -167,7 +133,7 @@ def check_first_batch(
             each = labels[0].numel()
             terms = each if labels.is_floating_point() or each == 1 else None
             warn_of_num_data(sampler, loader, inputs, terms=lambda: terms)
-        if inputs.get("num_items_in_batch") is not None:
+        if batches > 1 and inputs.get("num_items_in_batch") is not None:
             _check_divisor(module, inputs, batches)
 
     handle = model.register_forward_pre_hook(look, with_kwargs=True)
@@ -185,29 +151,16 @@ def is_regression(model: nn.Module, labels: Tensor) -> bool:
 
 
 def _check_divisor(model: nn.Module, inputs: dict[str, Any], batches: int) -> None:
-    """Raise a `ValueError` if `Trainer` divides the loss by the wrong number.
-
-    It leaves the division of the summed losses to the model, which may return the mean of each
-    batch anyway, and it may count the first label of each sequence, which the loss leaves out.
-    """
-    inner = inner_model(model)
-    loss = f"the loss of {type(inner).__name__}"
-    name = "model" if inner is model else "model.get_base_model()"
-    if getattr(inner, "loss_type", "") is None and shifts_labels(model):
-        raise ValueError(
-            f"Trainer divides {loss} by more tokens than are in it, since it does not know that "
-            f"labels are shifted: set {name}.loss_type = 'ForCausalLM' before you make the Trainer"
-        )
-    if batches == 1:
-        return
+    """Raise a `ValueError` if the model ignores by what `Trainer` wants its loss to be divided."""
     twice = {**inputs, "num_items_in_batch": 2 * inputs["num_items_in_batch"]}
     with quietly(model):
         one, two = (model(**each).loss for each in (inputs, twice))
     if torch.allclose(one, two, rtol=1e-3):
         raise ValueError(
-            f"{loss} is the mean of one batch, but Trainer sums it over the {batches} batches of a "
-            f"step, so that gradients are {batches} times too large: set "
-            f"{name}.accepts_loss_kwargs = False before you make the Trainer"
+            f"the loss of {type(inner_model(model)).__name__} is the mean of one batch, but "
+            f"Trainer sums it over the {batches} batches of a step, so that gradients are "
+            f"{batches} times too large: set accepts_loss_kwargs = False on the model (without "
+            "adapters) before you make the Trainer"
         )
 
 

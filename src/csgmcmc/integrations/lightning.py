@@ -9,7 +9,6 @@ adds the order of the data, the position in it, and the random state of everythi
 `trainer.fit(module, loader, ckpt_path=...)` resumes with the same draws.
 """
 
-import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -21,8 +20,8 @@ from torch.utils.data import DistributedSampler
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.errors import SamplingWarning
+from csgmcmc.integrations import require
 from csgmcmc.integrations.counting import rescale_short_accumulation
-from csgmcmc.integrations.missing import require
 from csgmcmc.loaders import check_data, describe_loader
 from csgmcmc.loop import Stepper
 from csgmcmc.loop.batches import ResumableBatches
@@ -60,7 +59,6 @@ class SamplingCallback(Callback):
         self.draws = MemoryDraws() if draws is None else draws
         self.stepper: Any = None  # a `Stepper`, made in each run for its optimizer
         self._batches = 0  # accumulated for the next step
-        self._stops = False  # whether the schedule ends the run, not the Trainer
         self._loader: ResumableLoader | None = None
         self._loaded: dict[str, Any] = {}
         self._random: dict[str, Any] | None = None  # from before validation
@@ -94,12 +92,9 @@ class SamplingCallback(Callback):
             self.stepper.load_position(self._loaded)
 
     def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
-        self._stops = _is_endless(trainer, self.schedule)
-        names = {kind.__name__ for each in trainer.callbacks for kind in type(each).__mro__}
-        if "EarlyStopping" in names and trainer.is_global_zero:  # also that of `pytorch_lightning`
-            why = "every cycle raises the loss, by design, when it begins"
-            what = "EarlyStopping may end the run before its draws are made"
-            warnings.warn(f"{what}, and should be removed: {why}", SamplingWarning, stacklevel=2)
+        steps, total = self.schedule.steps, trainer.estimated_stepping_batches
+        if total < 0 or total > steps:  # -1 or infinite if it has no end of its own
+            raise ValueError(f"max_steps must be {steps}, as scheduled, got a Trainer of {total}")
         self._loader = _resumable_loader(trainer)
         loaded, self._loaded = self._loaded.get("loader"), {}
         if self._loader is not None and loaded is not None:
@@ -140,8 +135,6 @@ class SamplingCallback(Callback):
             for logger in trainer.loggers:
                 logger.log_metrics(named, step=tick.step)
         stepper.prepare()
-        if self._stops and stepper.done:
-            trainer.should_stop = True
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Training continues with the random state from before validation, so that draws do not
@@ -151,19 +144,14 @@ class SamplingCallback(Callback):
             self._random = None
 
     def on_train_end(self, trainer: Any, pl_module: LightningModule) -> None:
-        early = self.stepper.taken < trainer.estimated_stepping_batches and not self.stepper.done
-        if early and not trainer.fast_dev_run and trainer.is_global_zero:
+        if not self.stepper.done and not trainer.fast_dev_run and trainer.is_global_zero:
             warnings.warn(describe_end(self.stepper), SamplingWarning, stacklevel=2)
 
     def teardown(self, *_: Any, **__: Any) -> None:
         if self.stepper is not None:
             self.stepper.close()
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        if self.stepper is not None and self.stepper.begun:
-            exception.add_note(describe_end(self.stepper))
+    def on_exception(self, *_: Any, **__: Any) -> None:
         self.teardown()
 
     def state_dict(self) -> dict[str, Any]:
@@ -246,25 +234,6 @@ def _only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
     if len(found) != 1:
         raise ValueError(f"configure_optimizers must return one sampler, got {len(found)}")
     return found[0]
-
-
-def _is_endless(trainer: Any, schedule: Schedule) -> bool:
-    """Whether the `Trainer` has no length of its own, so that the schedule must stop it.
-
-    Raises a `ValueError` if it takes more steps than the schedule, and warns if fewer.
-    """
-    steps, total = schedule.steps, trainer.estimated_stepping_batches
-    if total < 0 or math.isinf(total):
-        return True
-    advice = f"give it max_steps={steps} and no max_epochs, or the schedule steps={total}"
-    if total > steps:
-        raise ValueError(f"the Trainer takes {total} steps, the schedule has {steps}: {advice}")
-    if total < steps and trainer.is_global_zero and not trainer.fast_dev_run:
-        what = f"the Trainer stops after {total} of the {steps} steps of the schedule"
-        kept = sum(schedule(step).collect for step in range(int(total)))
-        draws = f"{kept} of its {schedule.total_draws} draws"
-        warnings.warn(f"{what}, with {draws}: {advice}", stacklevel=2)
-    return False
 
 
 def _resumable_loader(trainer: Trainer) -> ResumableLoader | None:

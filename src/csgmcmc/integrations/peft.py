@@ -15,7 +15,7 @@ from pathlib import Path
 from torch import nn
 
 from csgmcmc.draws import Draw
-from csgmcmc.integrations.missing import require
+from csgmcmc.integrations import require
 
 require("peft", "peft")
 

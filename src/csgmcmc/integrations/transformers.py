@@ -13,12 +13,18 @@ from typing import Any
 import torch
 from rich.console import Console
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from csgmcmc.arguments import check_number
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
-from csgmcmc.integrations.counting import check_first_batch, count_and_configure, num_targets
-from csgmcmc.integrations.missing import require
+from csgmcmc.integrations import require
+from csgmcmc.integrations.counting import (
+    check_first_batch,
+    configure_loss,
+    is_regression,
+    labels_in,
+    num_targets,
+)
 from csgmcmc.loop import Stepper
 from csgmcmc.loop.display import describe_end
 from csgmcmc.samplers import SGHMC, Sampler
@@ -53,14 +59,10 @@ def trainer_parts(
     sampler: type[Sampler] = SGHMC,
     collate: Callable[[list[Any]], Any] | None = None,
     num_data: float | None = None,
-    noise_variance: float | None = None,
     allow_clipping: bool = False,
     **options: Any,
 ) -> dict[str, Any]:
     """The arguments `optimizers` and `callbacks` that make a `Trainer` sample.
-
-    Call it before the `Trainer` is made: if `Trainer` would divide the model's loss by the wrong
-    number, this sets `model.loss_type` or `model.accepts_loss_kwargs`.
 
     Args:
         model: the model for the `Trainer`; its trainable parameters are sampled.
@@ -71,20 +73,20 @@ def trainer_parts(
         sampler: the class of the sampler.
         collate: its `data_collator`, if that makes the labels.
         num_data: N; by default the number of targets in the loss, as `num_targets` counts them.
-        noise_variance: for regression, and required there unless `num_data` is given: the variance
-            of the noise. The model's loss is the mean squared error, so N is the number of targets
-            divided by 2 * noise_variance.
+            Required for regression: the model's loss is the mean squared error, so that N is the
+            number of targets divided by twice the variance of the noise.
         allow_clipping: see `SamplingCallback`.
         options: further options of the sampler, e.g. `momentum=0.9`.
     """
-    if not (isinstance(sampler, type) and issubclass(sampler, Sampler)):
-        raise ValueError(f"sampler must be a class, such as csgmcmc.SGHMC, got {sampler!r}")
-    if noise_variance is not None:
-        check_number("noise_variance", noise_variance, above=0)
-        if num_data is not None:
-            raise ValueError("give num_data or noise_variance, which determines it, not both")
     if num_data is None:
-        num_data = count_and_configure(model, data, collate, noise_variance)
+        source = data if collate is None else DataLoader(data, batch_size=64, collate_fn=collate)
+        first = next(labels_in(source), torch.empty(0))
+        if is_regression(model, first if collate is None else first[0]):
+            raise ValueError(
+                "num_data is needed for regression: the loss is a mean squared error, so that N is "
+                "the number of targets / (2 * variance of the noise)"
+            )
+        num_data = num_targets(source, model)
     trained = [param for param in model.parameters() if param.requires_grad]
     made = sampler(trained, lr, num_data=num_data, **options)  # pyright: ignore[reportCallIssue]
     callback = SamplingCallback(model, made, schedule, draws, allow_clipping=allow_clipping)
@@ -114,6 +116,9 @@ class TrainerSchedule:
 class SamplingCallback(TrainerCallback):
     """Keeps the draws of a `Trainer`, and checks that it samples the posterior.
 
+    If `Trainer` would divide the model's loss by the wrong number, this sets `model.loss_type` or
+    `model.accepts_loss_kwargs`, which is why it is made before the `Trainer`.
+
         callback = SamplingCallback(model, sampler, schedule, draws)
         Trainer(model, ..., optimizers=(sampler, callback.scheduler), callbacks=[callback])
 
@@ -135,6 +140,7 @@ class SamplingCallback(TrainerCallback):
         *,
         allow_clipping: bool = False,
     ) -> None:
+        configure_loss(model)
         self.stepper = Stepper(model, sampler, schedule, draws, hold_lock=False)
         self.scheduler = TrainerSchedule(self.stepper)
         """The second of the `Trainer`'s `optimizers`."""
@@ -181,10 +187,9 @@ class SamplingCallback(TrainerCallback):
         )
         if state.is_world_process_zero and not args.disable_tqdm:
             num_data = stepper.sampler.param_groups[0].get("num_data")
-            what = f"{type(stepper.sampler).__name__} injects no noise: the draws are snapshots"
-            if num_data is not None:
-                what = f"sampling with N={num_data:,} targets in the loss"
-            _print(f"{what}; {steps:,} steps, {stepper.schedule.total_draws} draws")
+            given = "" if num_data is None else f" with N={num_data:,}"
+            draws = f"{stepper.schedule.total_draws} draws"
+            _print(f"{type(stepper.sampler).__name__}{given}: {steps:,} steps, {draws}")
 
     def on_log(self, *_: Any, **__: Any) -> None:
         """Raise `DivergedError` if a weight is not finite, which the `Trainer` does not notice."""

@@ -21,9 +21,9 @@ from torch.utils import _pytree as pytree
 
 from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.loaders import to_device
-from csgmcmc.perceptrons import evaluate_perceptron
 from csgmcmc.posterior.members import tensors_of_tree, with_weights
 from csgmcmc.posterior.predictive import Predictive
+from csgmcmc.stacked import evaluate_perceptron
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.posterior import Posterior

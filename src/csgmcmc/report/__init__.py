@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from csgmcmc.discovery import lazy_attributes
 
 if TYPE_CHECKING:
-    from csgmcmc.report.make import report, report_folder
-    from csgmcmc.report.page import Report
+    from csgmcmc.report.page import Report, report, report_folder
 
 __all__ = ["Report", "report", "report_folder"]
 
-__getattr__ = lazy_attributes(__name__, make=("report", "report_folder"), page=("Report",))
+__getattr__ = lazy_attributes(__name__, page=("Report", "report", "report_folder"))

@@ -10,10 +10,10 @@ from scipy import stats
 from csgmcmc import diagnostics, pages
 from csgmcmc.checks.evaluation import Array, Evaluation
 from csgmcmc.checks.sampling import TEMPERATURE_FACTOR, way_off
+from csgmcmc.diagnostics.calibration import ReliabilityCurve
 from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.draws import Draw
 from csgmcmc.pages import COLOURS, INK, STYLE, new_figure
-from csgmcmc.report.findings import Traces, auroc, calibration_curve, error_by_draws
 
 CHART_STYLE: Any = {**STYLE, "font.size": 9.5, "legend.fontsize": 9}
 WIDE, NARROW = 6.2, 4.5  # inches
@@ -24,7 +24,11 @@ ENTROPY_LINES = {"right": (GREEN, "-"), "wrong": (VERMILION, "--"), "other": (BL
 MAX_MARKS = 300  # of draws, and of new cycles
 MAX_PARAMETERS = 40
 MAX_NAME = 26  # letters of a parameter's name
+LEVELS = np.linspace(0.05, 0.95, 19)  # of predictive intervals
 TEMPERATURE_RANGE = (1e-3, 1e3)  # relative to the target; an estimate may be negative, or far off
+
+Traces = dict[int, dict[str, Array]]
+"""The columns of the log of each chain."""
 
 
 def trace_chart(traces: Traces, draws: Sequence[Draw]) -> str:
@@ -65,7 +69,7 @@ def scores_chart(evaluation: Evaluation) -> str:
     errors = np.array([evaluation.error(each) for each in evaluation.members])
     parts = (
         ("NLL", evaluation.nll_by_draws(evaluation.weights), evaluation.nll_of_draws),
-        (label, scale * error_by_draws(evaluation), scale * errors),
+        (label, scale * evaluation.error_by_draws(), scale * errors),
     )
     numbers = np.arange(1, len(errors) + 1)
     marker = "o" if len(numbers) <= 40 else None
@@ -109,6 +113,16 @@ def calibration_chart(evaluation: Evaluation, numbers: dict[str, float]) -> str:
     return _figure("calibration", figure, caption)
 
 
+def calibration_curve(evaluation: Evaluation) -> ReliabilityCurve:
+    """Accuracy by confidence; for numbers, coverage by level of the intervals."""
+    if evaluation.probs is not None:
+        return diagnostics.reliability_curve(evaluation.probs, evaluation.targets)
+    assert evaluation.ranks is not None  # noqa: S101  (classes or numbers)
+    off = np.abs(evaluation.ranks - 0.5)
+    inside = np.array([(off <= level / 2).mean() for level in LEVELS])
+    return ReliabilityCurve(LEVELS, inside, np.full(len(LEVELS), len(off)))
+
+
 def entropy_chart(entropies: dict[str, Array]) -> str:
     """Distribution of the entropy of right and wrong predictions, and of other data."""
     figure = new_figure(NARROW, 3.8)
@@ -127,6 +141,18 @@ def entropy_chart(entropies: dict[str, Array]) -> str:
     if separated:
         caption += f" AUROC of entropy: {', '.join(separated)}."
     return _figure("entropy", figure, caption)
+
+
+def auroc(entropies: dict[str, Array]) -> dict[str, float]:
+    """AUROC of entropy, by what it separates."""
+    held_out = [entropies[name] for name in ("right", "wrong") if name in entropies]
+    found = {}
+    if len(held_out) == 2:
+        found["wrong predictions from right ones"] = diagnostics.auroc(*held_out)
+    if "other" in entropies:
+        both = np.concatenate(held_out), entropies["other"]
+        found["other data from these"] = diagnostics.auroc(*both)
+    return found
 
 
 def temperature_chart(temperatures: dict[str, Temperature]) -> str:

@@ -1,19 +1,33 @@
 """The page of a run: one HTML file that needs no network, for light and dark screens."""
 
 import html
-from collections.abc import Iterator, Sequence
+import importlib.util
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from csgmcmc.arguments import counted
+import numpy as np
+from scipy import stats
+
+from csgmcmc.arguments import check_kind, counted
 from csgmcmc.checks import Check
-from csgmcmc.checks.evaluation import Evaluation
+from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
+from csgmcmc.checks.posterior_check import judge
+from csgmcmc.checks.sampling import as_run
 from csgmcmc.draws import Draw, DrawStore
+from csgmcmc.errors import StoreWarning
 from csgmcmc.files import atomic_write, check_path, readable_io_errors
+from csgmcmc.loaders import Loss
+from csgmcmc.loop import Chain, Stepper
+from csgmcmc.loop.log import read_scalars
 from csgmcmc.pages import document, judgements, table
+from csgmcmc.posterior import Posterior
+from csgmcmc.posterior.predictive import ClassPredictive
 from csgmcmc.report import charts
-from csgmcmc.report.findings import Findings, error_by_draws, logged_traces, scores_of_cycles
 from csgmcmc.report.store import printable, provenance
 
 QUESTIONS = {
@@ -27,6 +41,7 @@ ANSWERS = {
     False: ("✗ no", "contradicted"),
     None: ("? unknown", "undecided"),
 }
+COLUMNS = ("step", "cycle", "lr", "temperature", "loss")  # of a log
 ERRORS = {True: ("error", "{:.2%}"), False: ("RMSE", "{:.4f}")}  # of classes, and numbers
 
 
@@ -53,6 +68,73 @@ class Report:
         """The page in a frame, so that its style does not affect the notebook."""
         style = "width:100%;height:80vh;border:0"
         return f'<iframe srcdoc="{html.escape(self.html)}" style="{style}"></iframe>'
+
+
+class Findings(NamedTuple):
+    """What a page shows of held-out data."""
+
+    evaluation: Evaluation
+    check: Check
+    entropies: dict[str, Array]  # of "right" and "wrong" predictions, and "other" data, in nats
+
+
+def report(
+    posterior: Posterior,
+    loader: Iterable[Any] | None = None,
+    *,
+    other: Iterable[Any] | None = None,
+    run: Chain | Stepper | None = None,
+    loss: Loss | None = None,
+    data: Iterable[Any] | None = None,
+    title: str | None = None,
+    path: str | PathLike[str] | None = None,
+) -> Report:
+    """Make a page of a run: one HTML file that needs no network.
+
+    It shows loss, lr and temperature along the cycles; the verdicts of `check`; NLL and error by
+    number of draws and by cycle; calibration and entropy; temperatures; how the draws were made. A
+    notebook displays the result. Needs matplotlib, the extra `plot`.
+
+    Args:
+        posterior: the draws and their likelihood.
+        loader: held-out pairs of inputs and targets.
+        other: inputs of another kind, whose entropy is compared; pairs may have any targets.
+        run: as for `csgmcmc.checks.check`.
+        loss: as for `csgmcmc.checks.check`.
+        data: as for `csgmcmc.checks.check`.
+        title: title of the page; by default the folder of the draws.
+        path: a file to write the page to; `save` of the result does the same.
+    """
+    _require_matplotlib()
+    if title is not None:
+        check_kind("title", title, str, "text")
+    if loader is None and other is not None:
+        raise ValueError("other is compared with held-out data: give them too, as loader")
+    training, found = as_run(posterior, run, loss, data), None
+    if loader is not None:
+        evaluation = evaluate(posterior, loader)
+        check = judge(posterior, evaluation, training)
+        found = Findings(evaluation, check, entropies(posterior, evaluation, other))
+    page = make_page(title, posterior.draws, posterior.store, found)
+    if path is not None:
+        page.save(path)
+    return page
+
+
+def report_folder(folder: str | PathLike[str], title: str | None = None) -> Report:
+    """Make a page of the run in a folder of draws, without predictions. Needs matplotlib."""
+    _require_matplotlib()
+    where = check_path("folder", folder)
+    if not (where / "store.json").exists():
+        raise ValueError(f"folder {where} is not a draw store: it has no store.json")
+    with warnings.catch_warnings(action="ignore", category=StoreWarning):
+        store = DrawStore(where)  # csgmcmc inspect prints its problems
+    return make_page(title, list(store), store, None)
+
+
+def _require_matplotlib() -> None:
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError("matplotlib is missing: pip install 'csgmcmc[plot]'", name="matplotlib")
 
 
 def make_page(
@@ -82,7 +164,7 @@ def _summary(draws: Sequence[Draw], found: Findings | None) -> str:
     if found is None:
         return f"{words}. Verdicts and scores need held-out data: posterior.report(loader)."
     name, shown = ERRORS[found.evaluation.probs is not None]
-    error = shown.format(error_by_draws(found.evaluation)[-1])
+    error = shown.format(found.evaluation.error_by_draws()[-1])
     points = counted(found.evaluation.log_scores.shape[1], "held-out data point")
     nll = found.check.numbers["nll"]
     return f"{words}. The average has NLL {nll:.4f}, {name} {error} on {points}."
@@ -99,7 +181,7 @@ def _sections(
         yield "trace", "Along the run", charts.trace_chart(traces, draws)
     if found is not None:
         evaluation, check = found.evaluation, found.check
-        yield "scores", "NLL and error", charts.scores_chart(evaluation) + _cycles(evaluation)
+        yield "scores", "NLL and error", charts.scores_chart(evaluation) + cycle_table(evaluation)
         title, shown = "Calibration", charts.calibration_chart(evaluation, check.numbers)
         if found.entropies:
             title += " and entropy"
@@ -126,14 +208,44 @@ def _verdicts(check: Check) -> str:
     return "\n".join(lines)
 
 
-def _cycles(evaluation: Evaluation) -> str:
+def cycle_table(evaluation: Evaluation) -> str:
+    """A table of the scores of each cycle; its draws count equally if their weights are 0."""
     name, shown = ERRORS[evaluation.probs is not None]
-    rows = [
-        [str(number), f"{one.nll:.4f}", shown.format(one.error), f"{one.weight:.3f}"]
-        for number, one in enumerate(scores_of_cycles(evaluation), start=1)
-    ]
+    rows = []
+    for number, cycle in enumerate(dict.fromkeys(evaluation.cycles.tolist()), start=1):
+        here = evaluation.cycles == cycle
+        weights = np.where(here, evaluation.weights, 0.0)
+        counted = weights if weights.any() else here.astype(float)
+        average = np.average(evaluation.members[here], axis=0, weights=counted[here])
+        scores = f"{evaluation.nll(counted):.4f}", shown.format(evaluation.error(average))
+        rows.append([str(number), *scores, f"{weights.sum():.3f}"])
     header, kinds = ["cycle", "NLL", name, "weight"], ["", *["number"] * 3]
     return table(header, rows, kinds=kinds, title="Average of the draws of each cycle")
+
+
+def logged_traces(folder: Path) -> charts.Traces:
+    """The logs in the folder of a store; damaged logs are left out."""
+    found: charts.Traces = {}
+    for path in sorted((folder / "logs").glob("[0-9]*.jsonl")):
+        with suppress(OSError, KeyError, ValueError):
+            log = read_scalars(path)
+            found[int(path.stem)] = {name: np.asarray(log[name], dtype=float) for name in COLUMNS}
+    return found
+
+
+def entropies(
+    posterior: Posterior, evaluation: Evaluation, other: Iterable[Any] | None
+) -> dict[str, Array]:
+    """Entropy of predictions of classes, in nats: "right", "wrong", and of "other" data."""
+    if evaluation.probs is None:
+        return {}
+    entropy = np.asarray(stats.entropy(evaluation.probs, axis=1))
+    is_right = evaluation.probs.argmax(axis=1) == evaluation.targets
+    found: dict[str, Any] = {"right": entropy[is_right], "wrong": entropy[~is_right]}
+    predicted = None if other is None else posterior.predict_loader(other)
+    if isinstance(predicted, ClassPredictive):
+        found["other"] = stats.entropy(predicted.probs_numpy(), axis=1)
+    return {name: values for name, values in found.items() if len(values)}
 
 
 def _text(text: str) -> str:
