@@ -181,11 +181,13 @@ TOKENS = torch.arange(ROWS * 8).reshape(ROWS, 8) % 7
 
 
 @pytest.mark.parametrize("name", TARGET_NAMES)
-def test_batches_that_are_dictionaries_bound_n_from_below(name):
+def test_batches_that_are_dictionaries_bound_n(name):
     assert told_of_rows(60, name, CLASSES) == []
     (hot,) = told_of_rows(12, name, CLASSES)
     assert "60 examples of one target each" in hot
     assert "5 times too hot; make the sampler with num_data=60" in hot
+    (cold,) = told_of_rows(6000, name, CLASSES)
+    assert "100 times too cold; make the sampler with num_data=60" in cold
 
 
 def test_dictionaries_may_have_several_targets_or_a_loss_of_their_inputs():

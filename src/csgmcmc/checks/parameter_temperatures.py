@@ -135,7 +135,7 @@ def _measure(
         found = {}
         for name, param in params.items():
             weight, gain, variance = param.detach(), gains[name], variances[name]
-            group = groups[name][0]
+            group = options_at(groups[name][0], stepper.schedule(draw.step))  # its own prior
             mean = means[name] + group["weight_decay"] * weight
             if group["prior"] is not None:
                 mean = means[name] + prior_gradient(group["prior"], weight) / group["num_data"]

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
+from torch.utils import _pytree as pytree
 
 from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.loaders import Loss, is_pair, quietly, size_of
@@ -58,7 +59,8 @@ def warn_of_num_data(
 ) -> None:
     """Warn if the sampler's N is far from the number of examples or targets.
 
-    N may be any larger number where it is not known what the loss is a mean over.
+    Where it is not known what the loss is a mean over, it may be of the inputs, as that of an
+    autoencoder is: N may be up to the number of elements of the largest tensor.
 
     Args:
         sampler: of the run; an optimizer without `num_data` is ignored.
@@ -86,8 +88,8 @@ def warn_of_num_data(
         if not are_labels and not mean_over:
             return  # a squared error
         counted = float((targets != IGNORED).float().mean())
-        low = min(1.0, counted * each)
-        if mean_over:  # otherwise the loss may be of the inputs, as that of an autoencoder is
+        low, high = min(1.0, counted * each), _largest_row(batch)
+        if mean_over:
             low = high = mean_over * (counted if mean_over == each else 1.0)
             data += f", and the loss is a mean over {mean_over} of them" if mean_over > 1 else ""
     given = [group["num_data"] for group in sampler.param_groups if "num_data" in group]
@@ -137,6 +139,12 @@ def _targets_of(found: Any) -> Any:
         return found[1]
     names = TARGET_NAMES if isinstance(found, Mapping) else ()
     return next((found[name] for name in names if found.get(name) is not None), None)
+
+
+def _largest_row(batch: Any) -> float:
+    """Elements that an example has in the largest tensor of a batch."""
+    tensors = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+    return max(leaf[0].numel() for leaf in tensors if leaf.ndim and len(leaf))
 
 
 def _close(one: Tensor, other: Tensor) -> bool:

@@ -117,7 +117,7 @@ class AveragedModel(nn.Module):
         differ = [name for name, place in self._places.items() if place.startswith("draws/")]
         if differ and members.vectorize is not False and members.is_perceptron_on(inputs):
             # Layers before the first that differs are evaluated once.
-            first = list(model._modules).index(differ[0].split(".")[0])
+            first = list(dict(model.named_children())).index(differ[0].split(".")[0])
             same = [name for name, _ in model[:first].named_parameters()]
             shared = with_weights(model[:first], {name: tensors.pop(name) for name in same})
             for name in tensors.keys() - differ:

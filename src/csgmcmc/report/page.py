@@ -61,7 +61,8 @@ class Report:
         with readable_io_errors(where, "writing"):
             if where.exists() and not where.is_file():  # a device would be replaced
                 raise ValueError(f"path {where} is not a file")
-        atomic_write(where, lambda part: part.write_text(self.html, encoding="utf-8", newline="\n"))
+            text = self.html.encode()
+            atomic_write(where, lambda part: part.write_bytes(text))
         return where
 
     def _repr_html_(self) -> str:
