@@ -77,6 +77,8 @@ def test_resume_with_fewer_and_more_processes(alone, tmp_path, sharded):
     assert not any(name.endswith(".part") for name in left)
 
 
+# One process rounds differently from two, and on some machines the stored draws then differ.
+@pytest.mark.filterwarnings("ignore:the run does not continue exactly:UserWarning")
 def test_damaged_tensors_of_a_checkpoint_are_named_and_the_one_before_is_used(tmp_path):
     all_succeed(run, tmp_path, processes=2, sharded=True, until=10)
     for end in ("flipped", "truncated"):

@@ -31,9 +31,9 @@ def test_a_gaussian_has_its_mean_and_variances():
         return ((points - centre) * slope).sum(-1) / 2, slope
 
     starts = torch.zeros(16, 4, dtype=torch.float64)
-    run = hmc(energy, starts, burn_in=60, draws=200, seed=0)
+    run = hmc(energy, starts, burn_in=60, draws=600, seed=0)
     draws = run.draws.numpy()
-    assert draws.shape == (16, 200, 4)
+    assert draws.shape == (16, 600, 4)
     assert 0.6 < float(run.accepted.mean()) < 0.95
     assert within(draws, mean, sd)
     assert within((draws - mean) ** 2, sd**2, math.sqrt(2) * sd**2)
