@@ -9,10 +9,10 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from csgmcmc.arguments import check_count, counted
-from csgmcmc.devices import check_device
 from csgmcmc.distributed import ProcessLayout, init_distributed, shutdown_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.loop import Chain
@@ -68,7 +68,10 @@ def _run_chains(
     if device is not None:
         if not {"device", "layout"} & signature(function).parameters.keys():
             raise ValueError("device is given, but the function takes neither device nor layout")
-        here = replace(here, device=check_device(device))
+        try:
+            here = replace(here, device=torch.device(device))
+        except RuntimeError as error:
+            raise ValueError(f"device={device}: {error}") from error
     path = out
     for number in numbers:
         layout = replace(here, chain_id=number, chains=total)

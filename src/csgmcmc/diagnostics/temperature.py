@@ -15,7 +15,6 @@ itself used, noise included. Minibatch noise makes a chain hotter than the targe
 import math
 from typing import NamedTuple
 
-import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
@@ -102,7 +101,7 @@ def _target(
     check_number("num_data", num_data, above=0)
     check_number("momentum", momentum, at_least=0, below=1)
     check_number("temperature", temperature, at_least=0)
-    check_number("squared_gradient", squared_gradient, at_least=0, largest=np.inf)
+    check_number("squared_gradient", squared_gradient, at_least=0)
     return temperature + lr * num_data * squared_gradient / (2 * (1 + momentum))
 
 

@@ -12,7 +12,6 @@ from csgmcmc.loaders import check_data, describe_loader
 from csgmcmc.loop.fingerprint import check_same
 from csgmcmc.randomness import (
     Generator,
-    check_generators,
     generators_of,
     random_state,
     restore_random_state,
@@ -48,7 +47,6 @@ class ResumableBatches:
         length = describe_loader(loader)["batches"]
         if length == 0:
             raise ValueError(EMPTY)
-        check_generators(generators)
         self.loader: Any = loader
         self.generators = [*generators, *generators_of(loader)]
         self._epoch_length = length if end_epochs else None
@@ -103,7 +101,6 @@ class Sources:
     """The position in a loader, if one is attached, and the state of all generators."""
 
     def __init__(self, generators: Sequence[Generator]) -> None:
-        check_generators(generators)
         self._own = list(generators)
         self._batches: ResumableBatches | None = None
         self._waiting: dict[str, Any] | None = None  # a state that was loaded before its loader
