@@ -275,7 +275,6 @@ def test_methods_of_a_sampler_and_a_run_name_their_arguments():
     for call, words in [
         (lambda: sampler.load_state_dict({}), "state_dict has no noise"),
         (lambda: sampler.set_lr(sampler.param_groups[0], 0.0), "lr must"),
-        (lambda: Constant(3).apply(5, 0), "optimizer must"),
         (lambda: make_chain().run(resume="x"), "resume must"),
     ]:
         with pytest.raises(ValueError, match=words):
