@@ -57,8 +57,6 @@ def test_types_of_the_parts_of_a_run(name, value):
     ("name", "value"),
     [
         ("loss", "mse"),
-        ("data", 5),
-        ("data", "runs"),
         ("clip", "1"),
         ("accumulate", 1.5),
         ("autocast", "bfloat16"),

@@ -108,12 +108,9 @@ class ProcessLayout:
         """
         if self.mesh is None:
             return
-
-        def create() -> str:
-            make_folder(folder)
-            return tempfile.mkdtemp(prefix=".seen-", dir=folder)
-
-        token = folder / Path(do_first(self.mesh, create)).name
+        make_folder(folder)
+        created = do_first(self.mesh, lambda: tempfile.mkdtemp(prefix=".seen-", dir=folder))
+        token = folder / Path(created).name
         seen = self.gather(token.exists())
         if self.writes:
             token.rmdir()

@@ -56,8 +56,6 @@ def kinetic_temperature(
     gradient of U / N: it matters where lr is near the limit of stability.
     """
     v = check_numbers("velocities", velocities)
-    if not v.size:
-        raise ValueError(f"velocities must not be empty, got shape {v.shape}")
     target = _target(lr, num_data, momentum, temperature, squared_gradient)
     value = (1 + momentum) * num_data / (2 * lr) * float((v**2).mean())
     low, high = v.size * value / stats.chi2.ppf([(1 + LEVEL) / 2, (1 - LEVEL) / 2], v.size)

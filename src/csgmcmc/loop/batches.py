@@ -100,8 +100,8 @@ class ResumableBatches:
 class Sources:
     """The position in a loader, if one is attached, and the state of all generators."""
 
-    def __init__(self, generators: Sequence[Generator]) -> None:
-        self._own = list(generators)
+    def __init__(self, generators: Sequence[Generator], *, end_epochs: bool = False) -> None:
+        self._own, self._end_epochs = list(generators), end_epochs
         self._batches: ResumableBatches | None = None
         self._waiting: dict[str, Any] | None = None  # a state that was loaded before its loader
 
@@ -113,7 +113,8 @@ class Sources:
     def attach(self, loader: Iterable[Any]) -> ResumableBatches:
         """The endless batches of `loader`; a loader that is attached already continues."""
         if self._batches is None or self._batches.loader is not loader:
-            self._batches = ResumableBatches(loader, self._own)
+            ends = self._end_epochs
+            self._batches = ResumableBatches(loader, self._own, end_epochs=ends)
         if self._waiting is not None:
             self.check(self._waiting)
             self._restore(self._waiting)
