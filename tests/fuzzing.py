@@ -27,7 +27,7 @@ BETWEEN_LOOKS = 300  # examples between two looks at the clock
 COUNTS = st.sampled_from([-1, 0, 1, 2, 3, 10, np.int64(2), torch.tensor(2)])
 NUMBERS = COUNTS | st.sampled_from(
     [
-        *(-0.5, 0.0, 1e-8, 0.5, 1.0, 2.5, 1e8, 1e300, 10**400, float("nan"), float("inf")),
+        *(-0.5, 0.0, 1e-8, 0.5, 1.0, 2.5, 1e8, float("nan"), float("inf")),
         *(np.float64(0.5), np.float32(2.0), np.array(0.5), torch.tensor(0.5)),
     ]
 )

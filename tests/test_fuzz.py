@@ -114,7 +114,8 @@ def calls(draw: Any) -> tuple[str, dict[str, Any]]:
     name = draw(st.sampled_from(sorted(CLASSES)))
     parameters = inspect.signature(CLASSES[name]).parameters
     values = {each: values_of(parameter) for each, parameter in parameters.items()}
-    values.pop("random_state", None)  # scikit-learn checks it, in its own words
+    for name_of_others in ("random_state", "device"):  # scikit-learn and torch check these
+        values.pop(name_of_others, None)
     fuzzed = sorted(each for each, strategy in values.items() if strategy is not None)
     chosen = draw(st.lists(st.sampled_from(fuzzed), max_size=3, unique=True)) if fuzzed else []
     return name, {each: draw(values[each]) for each in chosen}

@@ -7,18 +7,13 @@ from torch import nn
 from csgmcmc import (
     PSGLD,
     SGHMC,
-    Constant,
     Cyclical,
     DrawStore,
-    Joined,
-    Keep,
     MemoryDraws,
     Posterior,
-    Schedule,
 )
 from csgmcmc.posterior import Gaussian
 from tests.samplers.registry import REGISTRY as SAMPLERS
-from tests.schedules.registry import REGISTRY as SCHEDULES
 
 
 def kept(draws, cycles=(0, 0, 1)):
@@ -89,25 +84,3 @@ def test_every_sampler_is_one_line(name):
     text = str(kind(nn.Linear(4, 3).parameters(), lr=0.1, num_data=9))  # pyright: ignore[reportCallIssue]
     assert text.startswith(f"{name}(lr=0.1, num_data=9")
     assert "\n" not in text
-
-
-def test_a_schedule_says_its_length_and_draws():
-    text = str(Cyclical(1500, 4, exploration=0.8, draws_per_cycle=3))
-    counts = "1,500 steps, 4 cycles, 12 draws"
-    assert text == f"Cyclical: {counts}; exploration=0.8, keep=Keep(per_cycle=3)"
-    joined = Joined([Constant(5), *[Cyclical(40, cycles=2, keep=Keep(every=1))] * 4])
-    assert str(joined).splitlines() == [
-        "Joined: 165 steps, 9 cycles, 32 draws",
-        "  Constant: 5 steps, 1 cycle, 0 draws",
-        *["  Cyclical: 40 steps, 2 cycles, 8 draws; exploration=0.8, keep=Keep(every=1)"] * 2,
-        "  ...",
-    ]
-
-
-@pytest.mark.parametrize("schedule", [one for each in SCHEDULES.values() for one in each])
-def test_every_schedule_prints_otherwise_than_it_is_recorded(schedule: Schedule):
-    """The repr is a setting that a resumed run must share: it must not change."""
-    name, (first, *more) = type(schedule).__name__, str(schedule).splitlines()
-    assert first.startswith(f"{name}: {schedule.steps} step")
-    assert len(more) <= 4
-    assert repr(schedule).startswith(f"{name}(s")

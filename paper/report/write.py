@@ -1,11 +1,22 @@
 """Writes the report into the folder of the results that it is made from."""
 
+import re
 from pathlib import Path
 
-from csgmcmc.pages import as_element, as_file, draw
+from csgmcmc.pages import as_element, draw
 from paper.report import html, markdown
 from paper.report.chapter import read_chapters
 from paper.report.page import Picture
+
+LIGHT_INK, DARK_INK = "#1f2328", "#e6e9ed"
+"""Text colours of the light and the dark scheme, as in page.css."""
+
+
+def as_file(drawn: str) -> str:
+    """A complete SVG file that follows the reader's colour scheme."""
+    dark = f"@media (prefers-color-scheme:dark){{svg{{color:{DARK_INK}}}}}"
+    style = f"<style>svg{{color:{LIGHT_INK}}}{dark}</style>"
+    return re.sub(r"(<svg\b[^>]*>)", rf"\1{style}", drawn, count=1)
 
 
 def write_report(folder: Path) -> list[Path]:

@@ -21,7 +21,6 @@ def check_number(
     above: float | None = None,
     at_most: float | None = None,
     below: float | None = None,
-    largest: float = 1e30,  # so that products of several are finite
 ) -> float:
     """Return `value` as a finite float inside the bounds, or raise a `ValueError`."""
     bounds = [
@@ -36,8 +35,6 @@ def check_number(
     if any(bound is not None and not holds(number, bound) for bound, holds, _ in bounds):
         wanted = [f"{words} {bound:g}" for bound, _, words in bounds if bound is not None]
         raise ValueError(f"{name} must be {' and '.join(wanted)}, got {shown(value)}")
-    if abs(number) > largest:
-        raise ValueError(f"{name} must be at most {largest:g} in size, got {shown(value)}")
     return number
 
 
@@ -46,10 +43,7 @@ def check_real(name: str, value: Any) -> float:
     number = plain_value(value)
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise ValueError(f"{name} must be a number, got {shown(value)}")
-    try:
-        return float(number)
-    except OverflowError:  # of a very long integer
-        return math.inf
+    return float(number)
 
 
 def check_count(name: str, value: Any, *, at_least: int, below: int | None = None) -> int:

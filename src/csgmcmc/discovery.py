@@ -21,7 +21,7 @@ REMOVED = {
     "csgmcmc.chain": "csgmcmc.loop",
     "csgmcmc.stepper": "csgmcmc.loop",
     "csgmcmc.processes": "torchrun, or joblib",
-    "csgmcmc.diagnostics.EffectiveNoise": "csgmcmc.diagnostics.temperature.EffectiveNoise",
+    "csgmcmc.diagnostics.effective_noise": "Check.parameters of csgmcmc.checks.check",
     "csgmcmc.diagnostics.Temperature": "csgmcmc.diagnostics.temperature.Temperature",
     "csgmcmc.diagnostics.configurational_temperature": "temperature_of_products",
     "csgmcmc.diagnostics.gradient_variance": "gradients.var(axis=0, ddof=1)",

@@ -9,22 +9,17 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, DistributedSampler, IterableDataset, SubsetRandomSampler
 
-from csgmcmc.arguments import shown
-
 Loss = Callable[..., Tensor]
 """Mean negative log-likelihood of a batch; see `batch_loss` for how it is called."""
 
 
 def check_data(data: Any, name: str = "data") -> None:
-    """Raise a `ValueError` if this does not give batches."""
+    """Raise a `ValueError` for a data set in place of a loader."""
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         raise ValueError(
             f"{name} is a {type(data).__name__}, a data set, which gives one example at a time: "
             f"give a loader of it, as in DataLoader({name}, batch_size=64)"
         )
-    is_iterable = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
-    if not is_iterable or isinstance(data, (str, bytes)):
-        raise ValueError(f"{name} must be a DataLoader, or a list of batches, got {shown(data)}")
 
 
 def describe_loader(loader: Any) -> dict[str, Any]:
@@ -96,11 +91,6 @@ def quietly(model: nn.Module) -> Iterator[None]:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """A batch with all its tensors on `device`."""
-    # Most batches are tensors in a tuple or list, for which pytree takes ten times as long.
-    if isinstance(batch, Tensor):
-        return batch.to(device)
-    if type(batch) in (tuple, list):
-        return type(batch)(to_device(part, device) for part in batch)
     return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)
 
 

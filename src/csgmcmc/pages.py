@@ -12,8 +12,6 @@ if TYPE_CHECKING:  # matplotlib is an extra
 
 INK = "#010101"
 """Colour of text and lines in a figure; `draw` replaces it by the text colour of the page."""
-LIGHT_INK, DARK_INK = "#1f2328", "#e6e9ed"
-"""Text colours of the light and the dark scheme, as in page.css."""
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999933", "#882255")
 """Okabe and Ito's colours for data, distinguishable by colour-blind readers; none is black."""
@@ -48,13 +46,6 @@ def draw(figure: "Figure", name: str) -> str:
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     drawn = re.sub(r"\s*<metadata>.*?</metadata>", "", buffer.getvalue(), count=1, flags=re.DOTALL)
     return drawn.replace(INK, "currentColor")
-
-
-def as_file(drawn: str) -> str:
-    """A complete SVG file that follows the reader's colour scheme."""
-    dark = f"@media (prefers-color-scheme:dark){{svg{{color:{DARK_INK}}}}}"
-    style = f"<style>svg{{color:{LIGHT_INK}}}{dark}</style>"
-    return re.sub(r"(<svg\b[^>]*>)", rf"\1{style}", drawn, count=1)
 
 
 def as_element(drawn: str, name: str) -> str:

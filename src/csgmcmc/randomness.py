@@ -11,19 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_items, shown
+from csgmcmc.arguments import plain_value
 
 Generator = torch.Generator | np.random.Generator
-
-
-def check_generators(generators: Sequence[object]) -> None:
-    """Raise a `ValueError` if these are not generators whose state can be saved."""
-    words = "torch.Generator or numpy.random.Generator objects"
-    for generator in check_items("generators", generators, f"a list of {words}"):
-        if not isinstance(generator, (torch.Generator, np.random.Generator)):
-            raise ValueError(f"generators must be {words}, got {shown(generator)}")
 
 
 def generators_of(loader: object) -> list[torch.Generator]:
@@ -41,8 +32,7 @@ def random_state(generators: Sequence[Generator], *, with_global: bool = True) -
     states = [
         generator.get_state()
         if isinstance(generator, torch.Generator)
-        # `weights_only=True` cannot load arrays.
-        else pytree.tree_map_only(np.ndarray, _as_plain, generator.bit_generator.state)
+        else plain_value(generator.bit_generator.state)  # `weights_only=True` cannot load arrays
         for generator in generators
     ]
     own = {"generators": states}
@@ -71,7 +61,7 @@ def restore_random_state(state: dict[str, Any], generators: Sequence[Generator])
         if isinstance(generator, torch.Generator):
             generator.set_state(saved)
         else:
-            generator.bit_generator.state = pytree.tree_map(_as_array, saved, is_leaf=_is_array)
+            generator.bit_generator.state = saved
 
 
 @contextmanager
@@ -101,15 +91,3 @@ def _seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  (users' code draws from it)
     random.seed(seed)
-
-
-def _as_plain(array: Any) -> dict[str, Any]:
-    return {"array": array.dtype.str, "values": array.tolist()}
-
-
-def _is_array(saved: Any) -> bool:
-    return isinstance(saved, dict) and "array" in saved
-
-
-def _as_array(saved: Any) -> Any:
-    return np.array(saved["values"], dtype=saved["array"]) if _is_array(saved) else saved

@@ -119,10 +119,6 @@ def not_a_chain():
     return 3
 
 
-def wants(something):
-    return make_chain(something)
-
-
 def wrong():
     raise ValueError("the script's own trouble")
 

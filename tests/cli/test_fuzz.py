@@ -24,11 +24,12 @@ from tests.fuzzing import fuzz
 from tests.loop.support import make_chain
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
-USUAL = {"script": "mine:make_chain", "folder": "store"}
+USUAL = {"script": "mine.py:make_chain", "folder": "store"}
 TEXTS = [
-    *("", "x", "-1", "0", "1", "2", "0.5", "nan", "[/b]", "cpu", "cuda:99", "a:b", "mine:", ":x"),
-    *("mine:make_chain", "mine.py:make_chain", "mine:with_generator", "mine:SCRIPT", "mine:wants"),
-    *("store", "file", "missing/deep", "o/[bold]x[/y]", "é", "--", "-", "..", "/dev/null"),
+    *("", "x", "-1", "0", "1", "2", "0.5", "nan", "[/b]", "cpu", "cuda:99", "a:b", ":x"),
+    *("mine:make_chain", "mine.py:make_chain", "mine.py:with_generator", "mine.py:SCRIPT"),
+    *("mine.py:", "store", "file", "missing/deep", "o/[bold]x[/y]", "é", "--", "-", ".."),
+    "/dev/null",
 ]
 WORDS = st.sampled_from(TEXTS) | st.text(st.characters(exclude_characters="\0"), max_size=8)
 

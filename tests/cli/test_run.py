@@ -52,15 +52,15 @@ def test_a_run_keeps_draws_and_prints_where_they_are(folder):
         return {path: path.stat().st_mtime_ns for path in (folder / "runs/mine/draws").iterdir()}
 
     before = written()
-    again = run("mine:make_chain")  # by the name of the module
+    again = run("mine.py:make_chain")
     assert again.exit_code == 0, again.output
     assert "4 draws of 1 chain" in again.output
     assert written() == before
-    assert run("mine:make_chain", "--no-resume").exit_code == 2
+    assert run("mine.py:make_chain", "--no-resume").exit_code == 2
 
 
 def test_a_script_with_a_store_of_its_own():
-    result = run("mine:own_store")
+    result = run("mine.py:own_store")
     assert result.exit_code == 0, result.output
     assert "own: 4 draws of 1 chain" in result.output
     assert not Path("runs/mine/draws").exists()
@@ -74,7 +74,7 @@ def two_chains(tmp_path_factory):
         (path / "mine.py").write_text(SCRIPT)
         patch.chdir(path)
         patch.setattr(sys, "path", sys.path.copy())
-        assert run("mine:make_chain", "--chains", 2, "--out", "out").exit_code == 0
+        assert run("mine.py:make_chain", "--chains", 2, "--out", "out").exit_code == 0
     return path / "out"
 
 
@@ -100,7 +100,7 @@ def start(*arguments):
 # Ctrl-C may come between the file of a draw and its line in the manifest.
 @pytest.mark.filterwarnings("ignore:.*not in a manifest, ignored:csgmcmc.errors.StoreWarning")
 def test_resume_after_ctrl_c_gives_the_same_draws(two_chains, folder):
-    arguments = ["mine:make_chain", "--chains", "2", "--out", "out"]
+    arguments = ["mine.py:make_chain", "--chains", "2", "--out", "out"]
     (folder / "slow").write_text("35")  # chain 1 has its first draw after so many calls
     process = start(*arguments)
     manifest = folder / "out" / "chains" / "0001.manifest"
@@ -124,18 +124,18 @@ def test_resume_after_ctrl_c_gives_the_same_draws(two_chains, folder):
 
 @pytest.mark.parametrize("function", ["make_chain", "with_generator", "with_numpy"])
 def test_chains_differ_and_more_can_be_added(function):
-    assert run(f"mine:{function}", "--chains", 2, "--out", "a").exit_code == 0
+    assert run(f"mine.py:{function}", "--chains", 2, "--out", "a").exit_code == 0
     one, other = (DrawStore("a").of_chain(chain)[0].tensors()["0.weight"] for chain in range(2))
     assert not torch.allclose(one, other)
-    assert run(f"mine:{function}", "--out", "b").exit_code == 0
-    result = run(f"mine:{function}", "--out", "b", "--chains", 2)
+    assert run(f"mine.py:{function}", "--out", "b").exit_code == 0
+    result = run(f"mine.py:{function}", "--out", "b", "--chains", 2)
     assert result.exit_code == 0, result.output
     assert "8 draws of 2 chains" in result.output
     assert same_draws("a", "b")
 
 
 def test_frozen_weights_are_stored_once(folder):
-    result = run("mine:frozen", "--chains", 2)
+    result = run("mine.py:frozen", "--chains", 2)
     assert result.exit_code == 0, result.output
     store = DrawStore("runs/mine")
     first, last = store[0].tensors(), store[-1].tensors()
@@ -147,19 +147,17 @@ def test_frozen_weights_are_stored_once(folder):
     ("arguments", "words"),
     [
         (["mine"], "FILE.py:FUNCTION"),
-        (["nothing:make_chain"], "nothing"),
         (["nothing.py:make_chain"], "nothing.py"),
-        (["mine:nothing"], "nothing"),
-        (["mine:wants"], "something"),
-        (["mine:not_a_chain"], "Chain"),
-        (["mine:in_memory"], "draws"),
-        (["mine:without_chain_id", "--chains", 2], "chain_id"),
-        (["mine:make_chain", "--chains", 0], "chains"),
-        (["mine:make_chain", "--device", "cpu"], "device"),
-        (["mine:on_device", "--device", "nowhere"], "device"),
-        (["mine:make_chain", "--out", "mine.py"], "mine.py"),
-        (["mine:bad_lr"], "lr"),
-        (["mine:diverges", "--chains", 2], "chain 1 diverged"),
+        (["mine.py:nothing"], "nothing"),
+        (["mine.py:not_a_chain"], "Chain"),
+        (["mine.py:in_memory"], "draws"),
+        (["mine.py:without_chain_id", "--chains", 2], "chain_id"),
+        (["mine.py:make_chain", "--chains", 0], "chains"),
+        (["mine.py:make_chain", "--device", "cpu"], "device"),
+        (["mine.py:on_device", "--device", "nowhere"], "device"),
+        (["mine.py:make_chain", "--out", "mine.py"], "mine.py"),
+        (["mine.py:bad_lr"], "lr"),
+        (["mine.py:diverges", "--chains", 2], "chain 1 diverged"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words):
@@ -175,20 +173,20 @@ def test_a_mistake_is_one_line(arguments, words):
     ("function", "words"), [("wrong", "the script's own trouble"), ("wrong_loss", "batch_size")]
 )
 def test_an_error_of_the_script_keeps_its_traceback(function, words):
-    result = run(f"mine:{function}")
+    result = run(f"mine.py:{function}")
     assert isinstance(result.exception, ValueError)
     assert words in str(result.exception)
 
 
 def test_the_function_receives_the_device(folder):
-    result = run("mine:on_device", "--device", "cpu")
+    result = run("mine.py:on_device", "--device", "cpu")
     assert result.exit_code == 0, result.output
     assert (folder / "device").read_text() == "cpu"
 
 
 @pytest.mark.filterwarnings("default::csgmcmc.errors.SamplingWarning")
 def test_a_warning_is_one_line():
-    result = run("mine:too_hot")
+    result = run("mine.py:too_hot")
     (line,) = [line for line in result.output.splitlines() if "is too high" in line]
     assert line.startswith("csgmcmc: chain 0")
     assert "Warning" not in result.output
@@ -196,9 +194,9 @@ def test_a_warning_is_one_line():
 
 def test_a_changed_script_does_not_resume(folder):
     (folder / "stop").write_text("15")
-    assert run("mine:make_chain").exit_code == 130
+    assert run("mine.py:make_chain").exit_code == 130
     (folder / "mine.py").write_text(SCRIPT.replace("8)", "9)").replace("Linear(8", "Linear(9"))
-    result = run("mine:make_chain")
+    result = run("mine.py:make_chain")
     assert result.exit_code == 2
     assert "0.weight" in result.output
     assert "use another folder" in result.output
@@ -206,7 +204,7 @@ def test_a_changed_script_does_not_resume(folder):
 
 def test_report_of_a_stopped_run(folder):
     (folder / "stop").write_text("15")
-    assert run("mine:make_chain").exit_code == 130
+    assert run("mine.py:make_chain").exit_code == 130
     result = CliRunner().invoke(app, ["report", "runs/mine"])
     assert result.exit_code == 0, result.output
     page = (folder / "runs/mine/report.html").read_text()
@@ -227,7 +225,7 @@ def torchrun(*arguments):
 
 
 def test_chains_on_two_processes_are_those_of_one(two_chains):
-    result = torchrun("mine:make_chain", "--out", "out")
+    result = torchrun("mine.py:make_chain", "--out", "out")
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.count("out: 8 draws of 2 chains") == 1
     assert same_draws(two_chains, "out")
@@ -235,9 +233,9 @@ def test_chains_on_two_processes_are_those_of_one(two_chains):
 
 @pytest.mark.slow
 def test_two_processes_share_a_chain():
-    result = torchrun("mine:with_layout", "--chains", "1")
+    result = torchrun("mine.py:with_layout", "--chains", "1")
     assert result.returncode == 0, result.stderr[-3000:]
     assert "runs/mine: 4 draws of 1 chain" in result.stdout
-    wrong = torchrun("mine:make_chain", "--chains", "1", "--out", "other")
+    wrong = torchrun("mine.py:make_chain", "--chains", "1", "--out", "other")
     assert wrong.returncode
     assert "layout" in wrong.stderr

@@ -30,7 +30,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "cumulative_distribution": {"values": [0.1, 0.2], "at": [0.0, 0.15]},
     "cycles_as_chains": {"values": [0.1, 0.2, 0.3, 0.4], "cycles": [0, 0, 1, 1]},
     "disagreement": MEMBERS,
-    "effective_noise": {"injected_variance": [0.1], "gradient_variance": [0.2], "lr": 0.1},
     "effective_sample_size": CHAINS,
     "kinetic_temperature": {"velocities": [0.1, -0.2], "squared_gradient": 0.1, **DYNAMICS},
     "kl_divergence": MEMBERS,

@@ -26,7 +26,7 @@ def parts_of(job: str) -> tuple[Any, Any]:
     Batches have unequal numbers of tokens for Trainer, which takes a mean over all of them.
     Accelerate takes a mean of means, which is the same where no token is masked.
     """
-    if job in ("trainer-classes", "trainer-by-hand"):
+    if job == "trainer-classes":
         return bert(), reviews()
     return llama(), sentences(masked=job.startswith("trainer"))
 
@@ -67,8 +67,6 @@ def with_trainer(job: str, out: Path, seed: int) -> torch.nn.Module:
     )
     store = DrawStore(out / "draws")
     parts = trainer_parts(model, data, SCHEDULE, store, seed=seed, **OPTIONS)
-    if job == "trainer-by-hand":
-        del model.accepts_loss_kwargs  # as if nobody had told the Trainer
     Trainer(model, args, train_dataset=data, **parts).train()
     return model
 

@@ -263,10 +263,8 @@ def test_two_processes_equal_chain_with_twice_the_batch_size(tmp_path, job):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", ["accelerate-seeds", "trainer-seeds", "trainer-by-hand"])
-def test_processes_with_different_seeds_or_summed_means_raise(tmp_path, job):
+@pytest.mark.parametrize("job", ["accelerate-seeds", "trainer-seeds"])
+def test_processes_with_different_seeds_raise(tmp_path, job):
     result = torchrun(job, tmp_path)
     assert result.returncode != 0
-    seeds = "have different seeds or chain numbers"
-    means = "gradients are 2 times too large"
-    assert (means if job == "trainer-by-hand" else seeds) in result.stderr
+    assert "have different seeds or chain numbers" in result.stderr

@@ -22,6 +22,8 @@ def masked_lm():
         hidden_size=16,
         intermediate_size=32,
         num_hidden_layers=1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
         num_attention_heads=2,
         max_position_embeddings=16,
     )
@@ -37,6 +39,7 @@ def encoder_decoder():
         d_ff=32,
         num_layers=1,
         num_heads=2,
+        dropout_rate=0.0,
         decoder_start_token_id=0,  # pyright: ignore[reportCallIssue]
         pad_token_id=0,
     )

@@ -12,22 +12,24 @@ from csgmcmc import MemoryDraws
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.integrations.transformers import Pairs, logits, num_targets, trainer_parts
 from csgmcmc.posterior import Gaussian
+from tests.integrations.test_counting import encoder_decoder, masked_lm
 from tests.integrations.tiny import assert_same_draws, bert, gpt2, llama, reviews, sentences
 from tests.integrations.trainer_support import OPTIONS, SCHEDULE, chained, manual, trained
 
 
-def test_mean_loss_summed_over_batches_raises(tmp_path):
-    model, data = bert(), reviews()
+def unknown():
+    model = bert()
     model.loss_type = None  # as that of a class that Transformers does not know
-    parts = manual(model, data, MemoryDraws())
-    with pytest.raises(ValueError, match="accepts_loss_kwargs"):
-        trained(tmp_path, model, data, parts=parts, gradient_accumulation_steps=2)
+    return model
 
 
-def test_callback_sets_accepts_loss_kwargs(tmp_path):
-    model, data = bert(), reviews()
+@pytest.mark.parametrize("make", [bert, unknown, masked_lm, encoder_decoder])
+def test_means_of_batches_are_averaged(tmp_path, make):
+    """Losses of these models do not use the number of targets that a Trainer counts."""
+    model = make()
+    data = reviews() if make in (bert, unknown) else sentences(masked=False)
     draws = trained(tmp_path, model, data, gradient_accumulation_steps=2)
-    assert_same_draws(draws, chained(bert(), data, batch_size=4))
+    assert_same_draws(draws, chained(make(), data, batch_size=4))
     assert model.accepts_loss_kwargs is False
     # A loss that is divided by Trainer's count needs no attribute.
     trainer_parts(other := llama(), sentences(), SCHEDULE, MemoryDraws(), **OPTIONS)

@@ -158,7 +158,7 @@ def test_clipping_requires_allow_clipping(tmp_path):
     model, data = llama(), sentences()
     parts = trainer_parts(model, data, SCHEDULE, MemoryDraws(), **OPTIONS)
     with pytest.raises(ValueError, match="max_grad_norm="):
-        Trainer(model, arguments(tmp_path, max_grad_norm=1.0), train_dataset=data, **parts)
+        trained(tmp_path, model, data, parts=parts, max_grad_norm=1.0)
     draws = MemoryDraws()
     parts = trainer_parts(model, data, SCHEDULE, draws, allow_clipping=True, **OPTIONS)
     trained(tmp_path, model, data, draws=draws, parts=parts, max_grad_norm=0.1)

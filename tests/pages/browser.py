@@ -7,8 +7,6 @@ import subprocess
 
 import pytest
 
-from csgmcmc.pages import DARK_INK, LIGHT_INK
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
@@ -79,8 +77,8 @@ def look_at(page, folder, *flags):
 on_light_and_dark = pytest.mark.parametrize(
     ("flags", "ink", "paper"),
     [
-        ([], LIGHT_INK, "#ffffff"),
-        (["--blink-settings=preferredColorScheme=0"], DARK_INK, "#15191f"),
+        ([], "#1f2328", "#ffffff"),
+        (["--blink-settings=preferredColorScheme=0"], "#e6e9ed", "#15191f"),
     ],
     ids=["light", "dark"],
 )

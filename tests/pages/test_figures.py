@@ -34,18 +34,11 @@ def test_drawing_is_deterministic(name):
 
 @pytest.mark.parametrize("name", ["lines", "image"])
 def test_figures_need_no_network(name):
-    for drawn in (pages.as_file(draw(name)), pages.as_element(draw(name), name)):
-        links = re.findall(r'href="([^"]{1,5})', drawn)
-        assert links
-        assert all(link.startswith(("#", "data:")) for link in links)
-        assert "<metadata" not in drawn
-
-
-def test_svg_file_has_both_colour_schemes():
-    text = pages.as_file(draw())
-    assert text.startswith("<?xml")
-    assert f"svg{{color:{pages.LIGHT_INK}}}" in text
-    assert f"@media (prefers-color-scheme:dark){{svg{{color:{pages.DARK_INK}}}}}" in text
+    drawn = pages.as_element(draw(name), name)
+    links = re.findall(r'href="([^"]{1,5})', drawn)
+    assert links
+    assert all(link.startswith(("#", "data:")) for link in links)
+    assert "<metadata" not in drawn
 
 
 def test_elements_have_unique_ids():

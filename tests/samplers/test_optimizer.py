@@ -370,7 +370,6 @@ BAD_FOR_ALL = [
     ("lr", float("nan")),
     ("lr", float("inf")),
     ("lr", "fast"),
-    ("num_data", 10**400),
     ("temperature", -1.0),
     ("temperature", float("nan")),
     ("num_data", 0),

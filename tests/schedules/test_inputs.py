@@ -3,8 +3,6 @@
 # Wrong types are given on purpose.
 # pyright: reportArgumentType=false
 
-import time
-
 import numpy as np
 import pytest
 
@@ -28,7 +26,7 @@ def test_steps_are_a_whole_number_that_can_be_counted(make, value):
         make(value)
 
 
-@pytest.mark.parametrize("value", ["ab", 5, [1, "2"], [1, 1e308], [1, None]])
+@pytest.mark.parametrize("value", ["ab", 5, [1, "2"], [1, float("inf")], [1, None]])
 @pytest.mark.parametrize("name", ["weight_decay_scales", "temperature_scales"])
 def test_scales_of_cycles_are_numbers(name, value):
     with pytest.raises(ValueError, match=f"^{name} must be .*got"):
@@ -47,11 +45,3 @@ def test_what_is_accepted_becomes_a_plain_value():
     plain = {"exploration": 0.5, "exploration_temperature": 0.25}
     assert repr(made) == repr(Cyclical(20, 2, keep=Keep(every=2), **plain))
     assert repr(Ramp(np.int64(3), np.float32(0.5), 1)) == repr(Ramp(3, 0.5, 1))
-
-
-def test_a_billion_cycles_cost_nothing():
-    began = time.monotonic()
-    schedule = Cyclical(10 * 10**9, 10**9, exploration=0.5, draws_per_cycle=3, burn_in=17)
-    assert schedule.total_draws == 3 * (10**9 - 1)
-    assert schedule(schedule.steps - 1).cycle == 10**9 - 1
-    assert time.monotonic() - began < 30  # one by one would take minutes

@@ -11,15 +11,15 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from csgmcmc.diagnostics import effective_noise, kinetic_temperature, temperature_of_products
-from csgmcmc.diagnostics.temperature import EffectiveNoise, Temperature
+from csgmcmc.diagnostics import kinetic_temperature, temperature_of_products
+from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import Loss, batch_loss, to_device
 from csgmcmc.loop import Stepper
@@ -40,6 +40,13 @@ Groups = dict[str, tuple[Group, Tensor]]
 """The group and the sampler's tensor of each parameter, by its name in the single model."""
 
 
+class StepNoise(NamedTuple):
+    """Variance of the noise that a step adds to a weight, on average: injected, of minibatches."""
+
+    injected: float
+    minibatch: float
+
+
 @dataclass(frozen=True)
 class ParameterReport:
     """One parameter tensor of a model.
@@ -51,7 +58,7 @@ class ParameterReport:
     """
 
     size: int
-    noise: EffectiveNoise
+    noise: StepNoise
     temperature: Temperature | None
 
 
@@ -111,8 +118,8 @@ def parameter_reports(
         injected = [sampler.uncorrected_variance(at, param) for at in options]
         if any(variance is None for variance in injected):
             raise ValueError(f"{type(sampler).__name__} does not declare its injected_variance")
-        lr = _mean([at["lr"] ** 2 for at in options]) ** 0.5
-        noise = effective_noise(_mean([_mean(one) for one in injected]), _mean(variances), lr)
+        minibatch = _mean([at["lr"] ** 2 for at in options]) * _mean(variances)
+        noise = StepNoise(_mean([_mean(one) for one in injected]), minibatch)
         reports[name] = ParameterReport(param.numel() // chains, noise, temperature)
     return reports
 

@@ -1,4 +1,4 @@
-"""The command line: one module per command, whose function has the module's name.
+"""The command line: a function for each command.
 
 Errors and warnings of this library are printed in one line; an error of a user's own code keeps its
 traceback.
@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 
 import csgmcmc
-from csgmcmc.cli import inspect, report, run
+from csgmcmc.cli.run import run
+from csgmcmc.cli.store import inspect, report
 from csgmcmc.errors import CsgmcmcError, SettingsMismatchError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -59,5 +60,5 @@ def in_one_line(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-for command in (run.run, inspect.inspect, report.report):
+for command in (run, inspect, report):
     app.command()(in_one_line(command))

@@ -5,14 +5,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from csgmcmc.arguments import check_count, counted
-from csgmcmc.devices import check_device
 from csgmcmc.distributed import ProcessLayout, init_distributed, shutdown_distributed
 from csgmcmc.draws import DrawStore
 from csgmcmc.loop import Chain
@@ -21,9 +21,6 @@ from csgmcmc.stacked import Stack
 
 CHAIN_SEED_OFFSET = 1000  # between the seeds of two chains
 BATCH_SEED_OFFSET = 500  # between the seed of a chain's initial weights and that of its batches
-VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-OFFERED = ("chain_id", "device", "draws", "layout", "seed")
-"""Arguments that a function receives if it has parameters with these names."""
 
 
 def run(
@@ -68,11 +65,14 @@ def _run_chains(
     if device is not None:
         if not {"device", "layout"} & signature(function).parameters.keys():
             raise ValueError("device is given, but the function takes neither device nor layout")
-        here = replace(here, device=check_device(device))
+        try:
+            here = replace(here, device=torch.device(device))
+        except RuntimeError as error:
+            raise ValueError(f"device={device}: {error}") from error
     path = out
     for number in numbers:
         layout = replace(here, chain_id=number, chains=total)
-        chain = _make_chain_of(function, out, layout)
+        chain = make_chain(function, out, layout)
         path = chain.draws.path  # pyright: ignore[reportAttributeAccessIssue]
         with seeded(CHAIN_SEED_OFFSET * number + BATCH_SEED_OFFSET + layout.replica_id):
             chain.run(resume=resume)
@@ -80,11 +80,19 @@ def _run_chains(
     return DrawStore(path)
 
 
-def _make_chain_of(function: Callable[..., Any], out: Path, layout: ProcessLayout) -> Chain:
-    """Call the function for the chain of `layout`, and check that it used its arguments."""
-    number, offered = layout.chain_id, {"layout": layout, "device": layout.device}
-    offered |= {"chain_id": number, "draws": DrawStore(out)}
-    chain = make_chain(function, seed=CHAIN_SEED_OFFSET * number, **offered)
+def make_chain(function: Callable[..., Any], out: Path, layout: ProcessLayout) -> Chain:
+    """Call the function with those arguments for the chain of `layout` that it takes.
+
+    The global generators are seeded, so that the initial weights are the same each time.
+    """
+    number, taken = layout.chain_id, signature(function).parameters
+    seed = CHAIN_SEED_OFFSET * number
+    offered = {"draws": DrawStore(out), "chain_id": number, "seed": seed}
+    offered |= {"device": layout.device, "layout": layout}
+    with seeded(seed):
+        chain = function(**{name: value for name, value in offered.items() if name in taken})
+    if not isinstance(chain, Chain):
+        raise ValueError(f"the function must return a csgmcmc.Chain, got {type(chain).__name__}")
     if not isinstance(chain.draws, DrawStore):
         raise ValueError("draws are in memory: let the function take draws, and give it to Chain")
     expected = number * (chain.model.chains if isinstance(chain.model, Stack) else 1)
@@ -96,42 +104,18 @@ def _make_chain_of(function: Callable[..., Any], out: Path, layout: ProcessLayou
     return chain
 
 
-def make_chain(function: Callable[..., Any], *, seed: int, **offered: Any) -> Chain:
-    """Call the function with those of the offered arguments that it takes.
-
-    The global generators are seeded, so that the initial weights are the same each time.
-    """
-    taken = signature(function).parameters
-    with seeded(seed):
-        chain = function(**{k: v for k, v in {**offered, "seed": seed}.items() if k in taken})
-    if not isinstance(chain, Chain):
-        raise ValueError(f"the function must return a csgmcmc.Chain, got {type(chain).__name__}")
-    return chain
-
-
 def load_function(address: str) -> Callable[..., Any]:
-    """Import the function at "path/to/file.py:function" or "module:function"."""
-    module_name, _, name = address.rpartition(":")
-    if not module_name or not name or module_name.startswith("."):
-        raise ValueError(f"{address!r} must be FILE.py:FUNCTION, for example script.py:make_chain")
-    path = Path(module_name).resolve() if module_name.endswith(".py") else None
-    if path is not None and not path.is_file():
-        raise ValueError(f"there is no file {module_name}")
-    sys.path.insert(0, str(path.parent if path else Path.cwd()))
-    imported = path.stem if path else module_name
-    try:
-        with seeded(0):  # module-level data are the same in all processes, and when resuming
-            module = importlib.import_module(imported)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{imported}.".startswith(f"{error.name}."):
-            raise  # the module exists; one that it imports does not
-        raise ValueError(f"there is no module {imported!r} in this folder or installed") from error
-    if path is not None and Path(module.__file__ or "").resolve() != path:
-        raise ValueError(f"{module_name} has the name of another module: rename the file")
+    """Import the function at "path/to/file.py:function"."""
+    file, _, name = address.rpartition(":")
+    path = Path(file).resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise ValueError(f"{address!r} must be FILE.py:FUNCTION, a function in a file that exists")
+    sys.path.insert(0, str(path.parent))
+    with seeded(0):  # module-level data are the same in all processes, and when resuming
+        module = importlib.import_module(path.stem)
+    if Path(module.__file__ or "").resolve() != path:
+        raise ValueError(f"{file} has the name of another module: rename the file")
     function = getattr(module, name, None)
     if not callable(function):
-        raise ValueError(f"{module_name} has no function {name!r}")
-    for each in signature(function).parameters.values():
-        if each.default is each.empty and each.kind not in VARIADIC and each.name not in OFFERED:
-            raise ValueError(f"{address} requires {each.name}: it may take {', '.join(OFFERED)}")
+        raise ValueError(f"{file} has no function {name!r}")
     return function

@@ -25,7 +25,6 @@ from csgmcmc.diagnostics.mixing import (
     within_and_between,
 )
 from csgmcmc.diagnostics.temperature import (
-    effective_noise,
     kinetic_temperature,
     temperature_of_products,
 )
@@ -39,7 +38,6 @@ __all__ = [
     "cumulative_distribution",
     "cycles_as_chains",
     "disagreement",
-    "effective_noise",
     "effective_sample_size",
     "kinetic_temperature",
     "kl_divergence",

@@ -47,11 +47,6 @@ def cycles_as_chains(values: ArrayLike, cycles: ArrayLike) -> NDArray:
     splits every chain in two, the start of a cycle with its end.
     """
     x, numbers = check_numbers("values", values), check_numbers("cycles", cycles)
-    if x.ndim < 1 or numbers.shape != x.shape[:1] or not numbers.size:
-        raise ValueError(
-            f"values must have shape (n, ...) and cycles (n,), n at least 1, got {x.shape} and "
-            f"{numbers.shape}"
-        )
     cycle_numbers, lengths = np.unique(numbers, return_counts=True)
     return np.stack([x[numbers == number][-lengths.min() :] for number in cycle_numbers])
 
@@ -91,10 +86,6 @@ def within_and_between(matrix: ArrayLike, groups: ArrayLike) -> WithinAndBetween
     hold infinities, such as divergences.
     """
     values, names = check_numbers("matrix", matrix), check_numbers("groups", groups)
-    if values.ndim != 2 or names.ndim != 1 or values.shape != (len(names), len(names)):
-        raise ValueError(
-            f"matrix must have shape (s, s) and groups (s,), got {values.shape} and {names.shape}"
-        )
     same = names[:, None] == names
     pairs = ~np.eye(len(names), dtype=bool)
     chosen = (values[same & pairs], values[~same & pairs])

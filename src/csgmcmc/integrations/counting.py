@@ -1,5 +1,6 @@
 """N, and the mean loss that it belongs to: for tokens, and for loops that accumulate batches."""
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
-from csgmcmc.loaders import describe_loader, quietly
+from csgmcmc.loaders import describe_loader
 from csgmcmc.loop.num_data import warn_of_num_data
 
 # By the `loss_type` of a Transformers model, which it derives from the name of its class.
@@ -100,24 +101,22 @@ def inner_model(model: Any) -> Any:
 def configure_loss(model: nn.Module) -> None:
     """Set the attributes from which a `Trainer` derives the divisor of the model's loss.
 
-    It does not know that the loss of GPT-2 shifts labels, nor that classifiers return the mean of
-    each batch, which it must not sum over the batches of a step.
+    It divides by its own count of the targets of a step if the model takes such a count. Only token
+    losses of Transformers use it; other losses are means of a batch, which it must average.
     """
     inner = inner_model(model)
     loss_type = getattr(inner, "loss_type", "")
     if loss_type is None and shifts_labels(inner):
-        inner.loss_type = "ForCausalLM"  # its default anyway
-    elif str(loss_type).endswith("Classification") and loss_type not in ALIGNED_LOSSES:
+        loss_type = inner.loss_type = "ForCausalLM"  # its default anyway, unknown to the Trainer
+    names = inspect.unwrap(type(inner).forward).__code__.co_names
+    if "loss_function" not in names or loss_type not in SHIFTING_LOSSES | ALIGNED_LOSSES:
         inner.accepts_loss_kwargs = False
 
 
 def check_first_batch(
-    model: nn.Module, sampler: torch.optim.Optimizer, loader: Any, *, batches: int, warns: bool
+    model: nn.Module, sampler: torch.optim.Optimizer, loader: Any, *, warns: bool
 ) -> None:
-    """Check N and the loss at the first batch of `model`; warns or raises a `ValueError` there.
-
-    `batches` is the number of batches per step, over all processes, one of which `warns`.
-    """
+    """Check N at the first batch of `model`; one of the processes `warns`."""
 
     def look(module: nn.Module, _: tuple[Any, ...], inputs: dict[str, Any]) -> None:
         labels = inputs.get("labels")
@@ -133,8 +132,6 @@ def check_first_batch(
             each = labels[0].numel()
             terms = each if labels.is_floating_point() or each == 1 else None
             warn_of_num_data(sampler, loader, inputs, terms=lambda: terms)
-        if batches > 1 and inputs.get("num_items_in_batch") is not None:
-            _check_divisor(module, inputs, batches)
 
     handle = model.register_forward_pre_hook(look, with_kwargs=True)
 
@@ -148,20 +145,6 @@ def is_regression(model: nn.Module, labels: Tensor) -> bool:
     one_number = getattr(config, "num_labels", None) == 1 and labels.numel() == 1
     kind = getattr(config, "problem_type", None)
     return one_number if kind is None else kind == "regression"
-
-
-def _check_divisor(model: nn.Module, inputs: dict[str, Any], batches: int) -> None:
-    """Raise a `ValueError` if the model ignores by what `Trainer` wants its loss to be divided."""
-    twice = {**inputs, "num_items_in_batch": 2 * inputs["num_items_in_batch"]}
-    with quietly(model):
-        one, two = (model(**each).loss for each in (inputs, twice))
-    if torch.allclose(one, two, rtol=1e-3):
-        raise ValueError(
-            f"the loss of {type(inner_model(model)).__name__} is the mean of one batch, but "
-            f"Trainer sums it over the {batches} batches of a step, so that gradients are "
-            f"{batches} times too large: set accepts_loss_kwargs = False on the model (without "
-            "adapters) before you make the Trainer"
-        )
 
 
 def rescale_short_accumulation(params: Iterable[Tensor], batches: int, divided_by: int) -> None:

@@ -22,11 +22,10 @@ from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.integrations import require
 from csgmcmc.integrations.counting import rescale_short_accumulation
-from csgmcmc.loaders import check_data, describe_loader
+from csgmcmc.loaders import describe_loader
 from csgmcmc.loop import Stepper
-from csgmcmc.loop.batches import ResumableBatches
+from csgmcmc.loop.batches import Sources
 from csgmcmc.loop.display import describe_end
-from csgmcmc.loop.fingerprint import check_same
 from csgmcmc.loop.num_data import warn_of_num_data
 from csgmcmc.randomness import Generator, random_state, restore_random_state
 from csgmcmc.schedules import Schedule
@@ -182,12 +181,12 @@ class ResumableLoader:
     """
 
     def __init__(self, loader: Iterable[Any], generators: Sequence[Generator] = ()) -> None:
-        check_data(loader)
         self.loader = loader
         if describe_loader(loader)["batches"] is None:
             kind = type(loader).__name__
             raise ValueError(f"loader must have a length, to restore its position, got a {kind}")
-        self._feed = ResumableBatches(loader, generators, end_epochs=True)
+        self._sources = Sources(generators, end_epochs=True)
+        self._batches = self._sources.attach(loader)
         self._loaded: dict[str, Any] | None = None
 
     def __len__(self) -> int:
@@ -196,33 +195,24 @@ class ResumableLoader:
     def __iter__(self) -> Iterator[Any]:
         for _ in range(len(self)):
             if self._loaded is not None:  # only now: iterating draws from the generators
-                self._resume(self._loaded)
+                self._sources.load_state_dict(self._loaded)
                 self._loaded = None
-            yield self._feed.next()
+            yield self._batches.next()
 
     def state_dict(self) -> dict[str, Any]:
         """The position and the current random state."""
-        if self._loaded is not None:
-            return self._loaded
-        return {
-            "data": describe_loader(self.loader),
-            "feed": self._feed.state_dict(),
-            "random": random_state(self._feed.generators),
-        }
+        return self._sources.state_dict() if self._loaded is None else self._loaded
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state` when the next batch is requested."""
-        check_same(state["data"], describe_loader(self.loader), "data")
-        self._loaded = state
-
-    def _resume(self, state: dict[str, Any]) -> None:
-        feed, now = state["feed"], state["random"]
+        if "feed" in state:  # its name in version 0.2
+            state = {**state, "batches": state["feed"]}
+        self._sources.check(state)
         if dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
             # The state is that of the first process: replicas must not repeat its random numbers.
-            now = random_state(self._feed.generators)
-            feed = {**feed, "began": now}
-        self._feed.load_state_dict(feed)
-        restore_random_state(now, self._feed.generators)
+            now = random_state(self._sources.generators)
+            state = {**state, "batches": {**state["batches"], "began": now}, "random": now}
+        self._loaded = state
 
 
 def _only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:

@@ -116,8 +116,8 @@ class TrainerSchedule:
 class SamplingCallback(TrainerCallback):
     """Keeps the draws of a `Trainer`, and checks that it samples the posterior.
 
-    If `Trainer` would divide the model's loss by the wrong number, this sets `model.loss_type` or
-    `model.accepts_loss_kwargs`, which is why it is made before the `Trainer`.
+    This sets `model.loss_type` or `model.accepts_loss_kwargs` where the `Trainer` would divide the
+    loss by the wrong number otherwise, which is why it is made before the `Trainer`.
 
         callback = SamplingCallback(model, sampler, schedule, draws)
         Trainer(model, ..., optimizers=(sampler, callback.scheduler), callbacks=[callback])
@@ -146,19 +146,15 @@ class SamplingCallback(TrainerCallback):
         """The second of the `Trainer`'s `optimizers`."""
         self._allow_clipping = allow_clipping
 
-    def on_init_end(self, args: TrainingArguments, *_: Any, **__: Any) -> None:
-        """Raise a `ValueError` for gradient clipping without `allow_clipping`."""
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, *_: Any, **parts: Any
+    ) -> None:
+        """Check that the `Trainer` uses the sampler and the schedule, from the start to the end."""
         if args.max_grad_norm and not self._allow_clipping:
             raise ValueError(
                 f"max_grad_norm={args.max_grad_norm} clips gradients, which are then not those of "
                 "the posterior: use TrainingArguments(max_grad_norm=0), or allow_clipping=True"
             )
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, *_: Any, **parts: Any
-    ) -> None:
-        """Check that the `Trainer` uses the sampler and the schedule, from the start to the end."""
-        self.on_init_end(args)  # the arguments may have changed since
         check_not_sharded(AcceleratorState().distributed_type)
         stepper = self.stepper
         optimizer = getattr(parts["optimizer"], "optimizer", parts["optimizer"])
@@ -177,14 +173,10 @@ class SamplingCallback(TrainerCallback):
         if args.n_gpu > 1:
             raise ValueError(f"n_gpu must be 1, got {args.n_gpu}: start a process per GPU")
         stepper.layout = ProcessLayout(replica_id=args.process_index, replicas=args.world_size)
-        accumulated = args.gradient_accumulation_steps
-        stepper.batches_per_step = float(accumulated * args.world_size)
+        stepper.batches_per_step = float(args.gradient_accumulation_steps * args.world_size)
         stepper.begin()
-        check_first_batch(
-            *(parts["model"], stepper.sampler, parts["train_dataloader"]),
-            batches=accumulated * (args.world_size if args.average_tokens_across_devices else 1),
-            warns=state.is_world_process_zero,
-        )
+        data, warns = parts["train_dataloader"], state.is_world_process_zero
+        check_first_batch(parts["model"], stepper.sampler, data, warns=warns)
         if state.is_world_process_zero and not args.disable_tqdm:
             num_data = stepper.sampler.param_groups[0].get("num_data")
             given = "" if num_data is None else f" with N={num_data:,}"

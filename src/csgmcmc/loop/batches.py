@@ -12,7 +12,6 @@ from csgmcmc.loaders import check_data, describe_loader
 from csgmcmc.loop.fingerprint import check_same
 from csgmcmc.randomness import (
     Generator,
-    check_generators,
     generators_of,
     random_state,
     restore_random_state,
@@ -48,7 +47,6 @@ class ResumableBatches:
         length = describe_loader(loader)["batches"]
         if length == 0:
             raise ValueError(EMPTY)
-        check_generators(generators)
         self.loader: Any = loader
         self.generators = [*generators, *generators_of(loader)]
         self._epoch_length = length if end_epochs else None
@@ -102,9 +100,8 @@ class ResumableBatches:
 class Sources:
     """The position in a loader, if one is attached, and the state of all generators."""
 
-    def __init__(self, generators: Sequence[Generator]) -> None:
-        check_generators(generators)
-        self._own = list(generators)
+    def __init__(self, generators: Sequence[Generator], *, end_epochs: bool = False) -> None:
+        self._own, self._end_epochs = list(generators), end_epochs
         self._batches: ResumableBatches | None = None
         self._waiting: dict[str, Any] | None = None  # a state that was loaded before its loader
 
@@ -116,7 +113,8 @@ class Sources:
     def attach(self, loader: Iterable[Any]) -> ResumableBatches:
         """The endless batches of `loader`; a loader that is attached already continues."""
         if self._batches is None or self._batches.loader is not loader:
-            self._batches = ResumableBatches(loader, self._own)
+            ends = self._end_epochs
+            self._batches = ResumableBatches(loader, self._own, end_epochs=ends)
         if self._waiting is not None:
             self.check(self._waiting)
             self._restore(self._waiting)

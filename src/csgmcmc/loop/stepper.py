@@ -24,7 +24,7 @@ from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
 from csgmcmc.noise import Noise
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule, Tick
-from csgmcmc.schedules.base import SCALED
+from csgmcmc.schedules.base import record_initial_options
 from csgmcmc.shards import is_sharded, local_shard
 from csgmcmc.stacked import Stack
 
@@ -99,10 +99,7 @@ class Stepper:
         self._exact = True  # whether the resumed run rounds as the one before
         self._forked = False  # whether it has made other draws than those
         self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
-        for group in sampler.param_groups:  # as samplers do: a resumed run must find the same
-            for option, initial, _ in SCALED:
-                if option in group:
-                    group.setdefault(initial, float(group[option]))
+        record_initial_options(sampler)  # as samplers do: a resumed run must find the same
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
         self.settings = fingerprint.describe_run(model, sampler, schedule, settings)
         """Settings that a run must share with the checkpoint that it resumes from."""

@@ -7,13 +7,13 @@ decay, and whether the weights after that step are kept as a draw. It has no cou
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from csgmcmc.arguments import check_count, counted, plain_value, shown
+from csgmcmc.arguments import check_count, plain_value
 
 MAX_STEPS = 2**53
 """Schedules have fewer steps than this, so that double precision counts them exactly."""
@@ -92,18 +92,6 @@ class Schedule(ABC):
         """How many draws a whole run keeps."""
         return sum(self.tick(step).collect for step in range(self.steps))
 
-    # `repr` is part of checkpoints: this is for people.
-    def __str__(self) -> str:
-        counts = [(self.steps, "step"), (self.total_cycles, "cycle"), (self.total_draws, "draw")]
-        words = ", ".join(counted(number, noun) for number, noun in counts)
-        options: list[str] = []
-        for field in fields(self) if is_dataclass(self) else ():
-            value = getattr(self, field.name)
-            neutral = value == field.default in (None, 0, 1)
-            if field.name not in ("steps", "cycles", "schedules") and not neutral:
-                options.append(f"{field.name}={value}")
-        return f"{type(self).__name__}: {words}{'; ' if options else ''}{', '.join(options)}"
-
     def apply(self, optimizer: torch.optim.Optimizer, step: int) -> Tick:
         """Set each group's `lr`, `temperature` and `weight_decay` for `step` from its initial ones.
 
@@ -112,23 +100,18 @@ class Schedule(ABC):
         `initial_weight_decay`, which samplers record when they are made; for other optimizers,
         the values at the first call are recorded.
         """
-        groups = getattr(optimizer, "param_groups", None)
-        if not isinstance(groups, list):
-            raise ValueError(f"optimizer must be a torch optimizer, got {shown(optimizer)}")
-        tick = self(step)
+        tick, groups = self(step), optimizer.param_groups
         if not any("lr" in group for group in groups):
             raise ValueError(f"{type(optimizer).__name__} has no lr for a schedule to set")
-        # All initial values are recorded before any is changed: groups may share one lr tensor.
-        scaled = [(group, *names) for group in groups for names in SCALED if names[0] in group]
-        for group, option, initial, _ in scaled:
-            if initial not in group:
-                group[initial] = float(group[option])
-        for group, option, initial, scale in scaled:
-            value = float(group[initial]) * getattr(tick, scale)
-            if isinstance(group[option], torch.Tensor):  # captured in a compiled step
-                group[option].fill_(value)
-            else:
-                group[option] = value
+        record_initial_options(
+            optimizer
+        )  # of all, before any is set: groups may share an lr tensor
+        for group in groups:
+            for option, value in _scaled_options(group, tick).items():
+                if isinstance(group[option], torch.Tensor):  # captured in a compiled step
+                    group[option].fill_(value)
+                else:
+                    group[option] = value
         return tick
 
     def table(self) -> dict[str, np.ndarray]:
@@ -144,9 +127,20 @@ def options_at(group: Mapping[str, Any], tick: Tick) -> dict[str, Any]:
     These are the group's initial values (`initial_lr`, ...), or where these are not recorded its
     present ones, times the factors of `tick`. The group itself is not changed.
     """
-    scaled = {
+    return {**group, **_scaled_options(group, tick)}
+
+
+def record_initial_options(optimizer: torch.optim.Optimizer) -> None:
+    """Record the present values of scaled options in groups that have no initial ones."""
+    for group in optimizer.param_groups:
+        for option, initial, _ in SCALED:
+            if option in group:
+                group.setdefault(initial, float(group[option]))
+
+
+def _scaled_options(group: Mapping[str, Any], tick: Tick) -> dict[str, float]:
+    return {
         option: float(group.get(initial, group[option])) * getattr(tick, scale)
         for option, initial, scale in SCALED
         if option in group
     }
-    return {**group, **scaled}

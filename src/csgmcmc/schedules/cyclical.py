@@ -7,7 +7,7 @@ with K `steps`, M `cycles`, k = step + 1; r < beta explores, r >= beta samples (
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass
 from functools import cached_property
 
@@ -80,10 +80,7 @@ class Cyclical(Schedule):
             raise ValueError(
                 f"burn_in={self.burn_in} leaves no draw to keep in steps={self.steps}: lower it"
             )
-        # The cycles between the second of these and the last are as long as the second.
-        second = min(self._first_cycle + 1, self.cycles - 1)
-        for cycle in (self._first_cycle, second, self.cycles - 1):
-            start, end = self._window(cycle)
+        for cycle, (start, end) in self._windows:
             remedy = "lower exploration, or give more steps or fewer cycles"
             if start == self.burn_in > 0:
                 remedy = f"change burn_in={self.burn_in}"
@@ -109,19 +106,13 @@ class Cyclical(Schedule):
 
     @property
     def total_draws(self) -> int:
-        first, last = self._first_cycle, self.cycles - 1
-        # Only burn-in and the end cut cycles short: those in between are as long as the second.
-        in_between = max(last - first - 1, 0) * self._draws_of(first + 1)
-        return sum(map(self._draws_of, {first, last})) + in_between
-
-    def _draws_of(self, cycle: int) -> int:
-        start, end = self._window(cycle)
-        return self.keep.count(end - start)
+        return sum(self.keep.count(end - start) for _, (start, end) in self._windows)
 
     @property
-    def _first_cycle(self) -> int:
-        """The first cycle that is not all burn-in."""
-        return self.burn_in // self.cycle_length
+    def _windows(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        """The cycles that are not all burn-in, and the sampling steps of each."""
+        cycles = range(self.burn_in // self.cycle_length, self.cycles)
+        return ((cycle, self._window(cycle)) for cycle in cycles)
 
     def _window(self, cycle: int) -> tuple[int, int]:
         """The sampling steps of a cycle after burn-in: the first, and the one after the last."""

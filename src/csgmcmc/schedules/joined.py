@@ -7,8 +7,6 @@ from functools import cached_property
 from csgmcmc.arguments import check_items, check_kind
 from csgmcmc.schedules.base import Schedule, Tick
 
-MAX_SHOWN_PARTS = 3  # in a description
-
 
 @dataclass(frozen=True)
 class Joined(Schedule):
@@ -45,11 +43,6 @@ class Joined(Schedule):
     @property
     def total_draws(self) -> int:
         return sum(part.total_draws for part in self.schedules)
-
-    def __str__(self) -> str:
-        more = ["..."] if len(self.schedules) > MAX_SHOWN_PARTS else []
-        lines = [super().__str__(), *map(str, self.schedules[:MAX_SHOWN_PARTS]), *more]
-        return "\n  ".join(lines)
 
     def tick(self, step: int) -> Tick:
         index = first_step = first_cycle = 0

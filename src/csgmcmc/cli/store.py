@@ -1,0 +1,56 @@
+"""`csgmcmc inspect` and `csgmcmc report`: the contents of a draw store, printed or as a page."""
+
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from csgmcmc.draws import DrawStore
+from csgmcmc.errors import StoreWarning
+from csgmcmc.loop.checkpoint import steps_at_checkpoint
+from csgmcmc.report import store as store_report
+
+Folder = Annotated[Path, typer.Argument(help="Folder of a draw store.")]
+
+
+def inspect(
+    folder: Folder,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read and check draws.")] = False,
+) -> None:
+    """Print the contents of a draw store; exits with code 1 if a file is damaged or left over.
+
+    Files that a killed run left over are removed when its chain is resumed.
+    """
+    draws = _open_store(folder)
+    damages = None if quick else draws.verify()
+    steps = {number: steps_at_checkpoint(folder, number) for number in draws.headers()}
+    taken = {number: step for number, step in steps.items() if step is not None}
+    Console().print(store_report.overview(draws, damages, taken), highlight=False, soft_wrap=True)
+    if draws.problems or damages:
+        raise typer.Exit(1)
+
+
+def report(
+    folder: Folder,
+    out: Annotated[Path | None, typer.Option(help="File of the page; FOLDER/report.html.")] = None,
+) -> None:
+    """Make a page of what a folder holds; posterior.report(loader) in Python adds scores."""
+    store = _open_store(folder)
+    try:
+        import matplotlib  # noqa: F401, PLC0415  (an extra)
+    except ImportError as error:
+        raise ValueError("matplotlib is missing: pip install 'csgmcmc[plot]'") from error
+    from csgmcmc.report import report_folder  # noqa: PLC0415  (slow to import)
+
+    page = report_folder(store.path).save(out or folder / "report.html")
+    typer.echo(f"page: {page}")
+
+
+def _open_store(folder: Path) -> DrawStore:
+    """The store in a folder; its problems are shown by `csgmcmc inspect`."""
+    if not (folder / "store.json").exists():
+        raise ValueError(f"{folder} is not a draw store: it has no store.json")
+    with warnings.catch_warnings(action="ignore", category=StoreWarning):
+        return DrawStore(folder)
