@@ -17,6 +17,7 @@ from csgmcmc import DrawStore, MemoryDraws, Posterior
 from csgmcmc.errors import LockedError
 from csgmcmc.posterior import Categorical, ClassPredictive, Gaussian, NumberPredictive
 from csgmcmc.posterior import passes as passes_module
+from csgmcmc.posterior.passes import plain_split
 from tests.posterior.support import (
     CLOSE,
     TIGHT,
@@ -346,8 +347,8 @@ def test_loader_of_unknown_length():
 def test_batches_are_grouped_by_the_bytes_of_their_inputs(monkeypatch):
     monkeypatch.setattr(passes_module, "MAX_GROUP_BYTES", 100)
     batches = [(torch.zeros(10), torch.zeros(1000))] * 7
-    groups = passes_module.passes(table_posterior(random(5, 7, 4)), batches, "reading")
-    assert [len(group.batches) for group in groups] == [3, 3, 1]
+    groups = passes_module._groups(batches, plain_split, torch.device("cpu"))
+    assert [len(group) for group in groups] == [3, 3, 1]
 
 
 def test_error_in_likelihood_restores_inference_mode_and_autocast():

@@ -104,7 +104,8 @@ class AveragedModel(nn.Module):
         self.register_buffer("draw_weights", weights)
 
     def forward(self, inputs: Any) -> dict[str, Tensor]:
-        average, weights = self._posterior[0].likelihood.average(), self.get_buffer("draw_weights")
+        posterior, weights = self._posterior[0], self.get_buffer("draw_weights")
+        average = posterior.likelihood.average(posterior.weights)
         parts = average.read(self._outputs(len(weights), inputs))
         average.add_parts(weights.to(parts[0]), *parts)
         return outputs_of(average.result())

@@ -1,9 +1,10 @@
 """Predictions averaged over draws."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,9 +25,10 @@ from csgmcmc.arguments import (
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.draws import Draw, Draws, DrawStore
 from csgmcmc.loaders import Loss
+from csgmcmc.posterior.averages import Average
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
 from csgmcmc.posterior.members import Forward, Members, plain_forward
-from csgmcmc.posterior.passes import Split, plain_split, predicted, predictions, scores
+from csgmcmc.posterior.passes import Scores, Split, over_draws, plain_split
 from csgmcmc.posterior.predictive import Predictive
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ class Posterior:
 
     def predict(self, inputs: Any, *, members: bool = False) -> Predictive:
         """The averaged prediction for a batch of inputs; with `members`, also that of each draw."""
-        return predicted(self, inputs, check_flag("members", members))
+        return self._predict([(inputs, None)], members, title="", split=plain_split)
 
     def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
         """The averaged prediction for all of a loader, in its order.
@@ -143,15 +145,32 @@ class Posterior:
                 turns into such pairs; the prediction holds the targets.
             members: also keep the prediction of each draw.
         """
-        parts = list(predictions(self, loader, check_flag("members", members)))
-        return type(parts[0]).joined(parts)
+        return self._predict(loader, members, title="predicting")
+
+    def _predict(
+        self, loader: Iterable[Any], members: bool, *, title: str, split: Split | None = None
+    ) -> Predictive:
+        members = check_flag("members", members)
+        # Draws of weight 0 are needed only as members.
+        among = None if members else np.flatnonzero(self.weights).tolist()
+
+        def average(targets: Tensor | None) -> Average:
+            return self.likelihood.average(self.weights, targets, keep_members=members)
+
+        found = over_draws(self, loader, title, average, among=among, split=split)
+        parts = [average.result() for average in found]
+        return parts[0] if len(parts) == 1 else type(parts[0]).joined(parts)
 
     def log_scores(self, loader: Iterable[Any]) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, points).
 
         That of a data point is the sum over its targets: labels, pixels, tokens or outputs.
         """
-        return torch.cat(list(scores(self, loader)), dim=1)
+        return torch.cat(list(self._scores(loader)), dim=1)
+
+    def _scores(self, loader: Iterable[Any]) -> Iterator[Tensor]:
+        for batch in over_draws(self, loader, "scoring", partial(Scores, self.likelihood)):
+            yield batch.result()
 
     def log_likelihoods(
         self, loader: Iterable[Any] | None = None, *, again: bool = False
@@ -174,7 +193,7 @@ class Posterior:
         with ExitStack() as writing:
             if isinstance(source, DrawStore):  # raises now rather than after the work
                 writing.enter_context(source.locked({draw.chain_id for draw in self.draws}))
-            for found in scores(self, loader):
+            for found in self._scores(loader):
                 totals += found.sum(1).cpu().numpy()
             if isinstance(source, Draws):
                 for draw, value in zip(self.draws, totals, strict=True):

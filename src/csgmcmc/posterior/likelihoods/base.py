@@ -12,7 +12,7 @@ from torch import Tensor
 
 from csgmcmc.arguments import shown
 from csgmcmc.posterior.averages import Average, ClassAverage, NumberAverage
-from csgmcmc.posterior.predictive import scipy_family
+from csgmcmc.posterior.predictive import Floats, scipy_family
 
 
 class Likelihood(ABC):
@@ -28,9 +28,14 @@ class Likelihood(ABC):
         That of a data point is the sum over its labels, pixels or tokens.
         """
 
-    @abstractmethod
-    def average(self) -> Average:
-        """An empty average, to which outputs of draws are added."""
+    average_type: ClassVar[type[Average]]
+    """How predictions are averaged over draws."""
+
+    def average(
+        self, weights: Floats, targets: Tensor | None = None, *, keep_members: bool = False
+    ) -> Average:
+        """An empty average for one batch, for draws of these weights."""
+        return self.average_type(self, weights, targets, keep_members=keep_members)
 
     def __repr__(self) -> str:
         options = [f"{name}={shown(value)}" for name, value in vars(self).items() if name[0] != "_"]
@@ -40,6 +45,7 @@ class Likelihood(ABC):
 class ClassLikelihood(Likelihood):
     """A distribution of classes; targets are class numbers."""
 
+    average_type = ClassAverage
     ignore_index: int | None = None
     """A target that does not count."""
 
@@ -70,9 +76,6 @@ class ClassLikelihood(Likelihood):
         index = classes.expand(len(log_probs), 1, *classes.shape)
         return per_point(log_probs.gather(1, index).squeeze(1) * counts)
 
-    def average(self) -> Average:
-        return ClassAverage(self)
-
 
 class NumberLikelihood(Likelihood):
     """A distribution of numbers, one of the families of `scipy.stats`.
@@ -81,6 +84,7 @@ class NumberLikelihood(Likelihood):
     have the shape of the first output; those of shape (batch,) also fit outputs of (batch, 1).
     """
 
+    average_type = NumberAverage
     family: ClassVar[str]
     """Name of the distribution in `scipy.stats`."""
 
@@ -108,9 +112,6 @@ class NumberLikelihood(Likelihood):
             between = np.random.default_rng(0).random(values.shape)
             below = below - between * members.pmf(values)
         return torch.from_numpy(below).to(like.device)
-
-    def average(self) -> Average:
-        return NumberAverage(self)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
