@@ -106,9 +106,7 @@ def test_lines_are_flushed_together_where_that_is_asked_for(tmp_path, monkeypatc
     assert len(records_of(manifest.path)) == 5  # other processes see them at once
     assert not flushed
     manifest.flush()
-    manifest.flush()
     assert len(flushed) == 1
     manifest.append({"number": 5}, flushed=False)
     manifest.append({"number": 6})  # flushes the line before as well
-    manifest.flush()
     assert len(flushed) == 2

@@ -94,7 +94,6 @@ def test_append_to_a_sharded_store_of_0_2_0(old_sharded):
     frozen = ("first.weight", "first.bias")
     store = DrawStore(old_sharded, only=lambda name: name not in frozen)
     tensors = store[1].tensors()
-    store.append(tensors, step=5, cycle=1)  # the same: kept once
     store.append(tensors, step=9, cycle=1)
     with pytest.raises(DrawConflictError, match="step 3"):
         store.append(tensors, step=3)

@@ -14,7 +14,7 @@ from csgmcmc.draws.manifest import Key
 from csgmcmc.draws.tensors import part_of
 from csgmcmc.files import readable_size
 from csgmcmc.schedules.base import Stage
-from csgmcmc.shards import do_first, local_shard, mesh_of
+from csgmcmc.shards import local_shard, mesh_of
 
 Tensors = Mapping[str, Tensor]
 """Parameters and buffers by name, as in a module's `state_dict`."""
@@ -39,7 +39,7 @@ class Draw:
     cycle: int
     stage: Stage
     log_likelihood: float | None
-    _load: Callable[..., Tensors] = field(repr=False, compare=False)
+    _load: Callable[[], Tensors] = field(repr=False, compare=False)
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers by name. Large ones of a store are memory-mapped from its file.
@@ -54,17 +54,14 @@ class Draw:
     def load_into(self, model: nn.Module) -> None:
         """Copy the draw's weights and buffers into `model`.
 
-        If the model is sharded over processes, each of them must call this. The first one checks
-        the file, and each reads its own part.
+        If the model is sharded over processes, each of them copies its own part.
         """
         check_kind("model", model, nn.Module, "a torch.nn.Module")
         state = model.state_dict()
-        mesh = mesh_of(state.values())
-        if mesh is None:
-            model.load_state_dict(self.tensors())
+        found = self.tensors()
+        if mesh_of(state.values()) is None:
+            model.load_state_dict(found)
             return
-        do_first(mesh, lambda: len(self._load()))
-        found = self._load(check=False)
         if unexpected := found.keys() - state.keys():
             raise ValueError(f"model has no {min(unexpected)}, which the draw has")
         with torch.no_grad():

@@ -34,7 +34,6 @@ class Manifest:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: tuple[int, ...] | None = None  # the file, when it was last read or written
-        self._is_flushed = True
 
     def is_known(self) -> bool:
         """Whether the file is as this object has read or written it last."""
@@ -68,19 +67,16 @@ class Manifest:
             if file.tell():  # do not append to a torn line
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
-            self._is_flushed = False
             file.write(line)
             file.flush()
             if flushed:
                 os.fsync(file.fileno())
-                self._is_flushed = True
         self._seen = identity_of(self.path)
 
     def flush(self) -> None:
         """Wait until every line that was appended is on disk."""
-        if not self._is_flushed:
+        if self.path.exists():
             flush(self.path)
-            self._is_flushed = True
 
 
 class Manifests:
@@ -189,17 +185,14 @@ def read_dtype(folder: Path) -> torch.dtype | None:
     file = folder / "store.json"
     try:
         found = json.loads(file.read_bytes())
+        if found["format"] > FORMAT:
+            raise StoreError(f"{file} says format {found['format']}, newer: upgrade csgmcmc")
+        name = found.get("dtype")
+        return None if name is None else getattr(torch, name.removeprefix("torch."))
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{file} is damaged: {error}") from error
-    number, dtype = (found.get("format"), found.get("dtype")) if type(found) is dict else (0, None)
-    name = str(dtype).removeprefix("torch.")
-    if type(number) is not int or number < 1 or not (dtype is None or hasattr(torch, name)):
-        raise StoreError(f"{file} is damaged: format and dtype of the store are missing")
-    if number > FORMAT:
-        raise StoreError(f"{file} says format {number}, newer than {FORMAT}: upgrade csgmcmc")
-    return None if dtype is None else getattr(torch, name)
 
 
 def settle_dtype(folder: Path, dtype: torch.dtype | None) -> torch.dtype | None:

@@ -19,7 +19,7 @@ import os
 import platform
 import threading
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -46,9 +46,7 @@ from csgmcmc.draws.manifest import (
 from csgmcmc.draws.tensors import (
     CheckedFiles,
     CommonTensors,
-    Only,
     checksum,
-    read_tensors,
     write_tensors,
 )
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
@@ -77,7 +75,7 @@ class DrawStore(Draws):
         self,
         path: str | os.PathLike[str],
         *,
-        only: Only | None = None,
+        only: Collection[str] | Callable[[str], bool] | None = None,
         dtype: torch.dtype | None = None,
         provenance: dict[str, Any] | None = None,
     ) -> None:
@@ -85,7 +83,8 @@ class DrawStore(Draws):
         if dtype is not None:
             check_dtype("dtype", dtype)
         if only is not None and not callable(only):
-            only = check_items("only", only, "names of tensors, or a function of a name")
+            names = check_items("only", only, "names of tensors, or a function of a name")
+            only = set(names).__contains__
         self.path = check_path("path", path)
         self.provenance = _plain_provenance(provenance)
         self._place = f"('{self.path}')"
@@ -100,7 +99,8 @@ class DrawStore(Draws):
             self._dtype = dtype or read_dtype(self.path)
             self.problems: list[str] = self._manifests.read_all()
             """One sentence per damaged or leftover file."""
-            if self._needs_base() and not self._base.exists():
+            needs_base = any(record["base"] for record in self._kept.values())
+            if needs_base and not self._base.exists():
                 self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
         if self.problems:
             more = ["..."] if len(self.problems) > 5 else []
@@ -122,8 +122,12 @@ class DrawStore(Draws):
         load = partial(self._load, record)
         return Draw(*key, record["cycle"], record["stage"], record["log_likelihood"], load)
 
-    def _load(self, record: Record, check: bool = True) -> dict[str, Tensor]:
-        tensors = self._read_draw(record, check)
+    def _load(self, record: Record) -> dict[str, Tensor]:
+        file, digest = self._file(record["draw"]), record["checksum"]
+        if "shards" in record:  # written by 0.2.0
+            tensors, _ = self._files.read_index(file, digest)
+        else:
+            tensors = self._files.read(file, digest)
         if not record["base"]:
             return tensors
         base = self._base.tensors()
@@ -131,19 +135,8 @@ class DrawStore(Draws):
             raise StoreError(f"{self._base.path}: missing or damaged, draws are incomplete")
         return {**base, **tensors}
 
-    def _read_draw(self, record: Record, check: bool = True) -> dict[str, Tensor]:
-        """The tensors in the draw's own file; without `check`, only pages in use are read."""
-        file = self._file(record["draw"])
-        if "shards" in record:
-            return self._files.read_index(file, record["checksum"])[0]
-        return self._files.read(file, record["checksum"]) if check else read_tensors(file)
-
     def _file(self, name: str) -> Path:
         return self.path / "draws" / name
-
-    def _needs_base(self) -> bool:
-        """Whether there are draws that cannot be read without the base."""
-        return any(record["base"] for record in self._kept.values())
 
     def verify(self) -> list[str]:
         """Read every draw, and return one sentence for each file that is damaged."""
@@ -245,15 +238,13 @@ class DrawStore(Draws):
         def keep(contents: Named) -> Record | None:
             if held is None:
                 return self._write(draw, tensors, contents)
-            # Of a draw that 0.2.0 has sharded, the line has the checksum of the index.
-            stored = checksum(self._read_draw(held)) if "shards" in held else held["checksum"]
-            return held if checksum(contents, self._dtype) == stored else None
+            return held if checksum(contents, self._dtype) == held["checksum"] else None
 
         action = f"writing the draw of chain {chain_id}, step {step}"
         with self._mutex, readable_io_errors(self.path, action):
             held = do_first(mesh, prepare)
             if self._only is not None:
-                tensors = self._base.split(tensors, self._only, self._needs_base, mesh)
+                tensors = self._base.split(tensors, self._only, mesh)
             record = gather_to_first(mesh, tensors, keep)
             if record is None:
                 raise DrawConflictError(chain_id, step)
