@@ -78,7 +78,7 @@ ARGUMENTS: dict[str, Any] = {
     "loader": lambda _: DATA,
     "loss": lambda _: 1.0,
     "lr": lambda _: 0.1,
-    "method": lambda _: "uniform",
+    "method": lambda _: "stacking",
     "model": lambda _: nn.Linear(2, 1),
     "name": lambda _: "weight",
     "num_data": lambda _: 4,

@@ -147,6 +147,21 @@ def test_error_of_the_model_is_raised():
         Posterior(mlp(), in_memory(mlp, 3)).predict(inputs_of((5,)))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "note"),
+    [
+        (inputs_of((5,)), "inputs were tensors of shape (6, 5) and torch.float32"),
+        (inputs_of((4,)).double(), "inputs were tensors of shape (6, 4) and torch.float64"),
+        (inputs_of((4,)).numpy(), "inputs were of type ndarray"),
+    ],
+)
+def test_an_error_of_the_model_says_what_its_inputs_were(wrong, note):
+    for make in (mlp, perceptron):
+        with pytest.raises((RuntimeError, TypeError)) as caught:
+            Posterior(make(), in_memory(make, 3)).predict(wrong)
+        assert [line for line in caught.value.__notes__ if note in line] == caught.value.__notes__
+
+
 def perceptron():
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from csgmcmc.posterior.likelihoods.base import ClassLikelihood, NumberLikelihood
 
 
+CLASSES_LAST = "if the classes come last, give likelihood=Categorical(dim=-1)"
+
+
 class Average(ABC):
     """The prediction for one batch, averaged over draws with `weights` that sum to 1.
 
@@ -129,11 +132,20 @@ class ClassAverage(Average):
 
     def result(self) -> ClassPredictive:
         assert self._log_probs is not None  # noqa: S101  (some draw has a weight above 0)
-        log_probs = self._log_probs.clamp(torch.finfo(self._log_probs.dtype).min, 0)
+        finite = self._log_probs.clamp(torch.finfo(self._log_probs.dtype).min, 0)
+        log_probs = self._shown(self._log_probs).clamp(max=0)  # rounding may exceed 0
+        entropy = -(self.mean * finite).sum(0)
+        if self._class_dim is not None and self.targets is not None:
+            shape = self.targets.shape
+            if shape != entropy.shape and shape == log_probs.shape[:-1]:
+                raise ValueError(
+                    f"outputs of shape {tuple(log_probs.shape)} have the classes in dimension "
+                    f"{self._class_dim}, but targets have shape {tuple(shape)}: {CLASSES_LAST}"
+                )
         return ClassPredictive(
-            log_probs=self._shown(self._log_probs).clamp(max=0),  # rounding may exceed 0
+            log_probs=log_probs,
             class_dim=self._class_dim,
-            entropy=-(self.mean * log_probs).sum(0),
+            entropy=entropy,
             expected_entropy=-self.sums[0],
             spread=self._shown(self.squares).sqrt(),
             members=self.members(),

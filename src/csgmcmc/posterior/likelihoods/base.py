@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.arguments import shown
-from csgmcmc.posterior.averages import Average, ClassAverage, NumberAverage
+from csgmcmc.posterior.averages import CLASSES_LAST, Average, ClassAverage, NumberAverage
 from csgmcmc.posterior.predictive import Floats, scipy_family
 
 
@@ -58,7 +58,7 @@ class ClassLikelihood(Likelihood):
 
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
         log_probs, _ = self.log_probs(outputs)
-        targets = in_shape(targets, log_probs.shape[2:])
+        targets = in_shape(targets, log_probs.shape[2:], hint=f"; {CLASSES_LAST}")
         if targets.is_floating_point() or targets.is_complex():
             raise ValueError(
                 f"targets must be class numbers, got {targets.dtype}: convert them with "
@@ -119,14 +119,14 @@ def at_least_float32(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def in_shape(targets: Tensor, shape: torch.Size) -> Tensor:
+def in_shape(targets: Tensor, shape: torch.Size, hint: str = "") -> Tensor:
     """Targets in the shape of the outputs: those of (batch,) also fit outputs of (batch, 1)."""
     if targets.ndim == 1 and (*targets.shape, 1) == tuple(shape):
         return targets.unsqueeze(-1)
     if targets.shape != shape:
         raise ValueError(
             f"targets of shape {tuple(targets.shape)} do not fit the outputs, which need targets "
-            f"of shape {tuple(shape)}"
+            f"of shape {tuple(shape)}{hint if len(shape) > 1 else ''}"
         )
     return targets
 
