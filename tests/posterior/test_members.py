@@ -422,7 +422,7 @@ def test_draws_are_read_once_if_all_of_them_can_be_held(monkeypatch, held, reads
         loads.append(1)
         return {"scale": torch.ones(3)}
 
-    draws = [Draw(0, step, 0, "sample", None, load) for step in range(2)]
+    draws = [Draw(0, step, 0, "sample", load) for step in range(2)]
     posterior = Posterior(Scale(), draws, vectorize=False)
     for _ in range(2):
         posterior.predict(torch.ones(2, 3))
@@ -442,7 +442,7 @@ def test_at_most_two_draws_of_a_large_model_are_in_memory(monkeypatch):
         alive.append(sum(ref() is not None for ref in arrays))
         return {"scale": torch.from_numpy(array)}
 
-    draws = [Draw(0, step, 0, "sample", None, load) for step in range(20)]
+    draws = [Draw(0, step, 0, "sample", load) for step in range(20)]
     result: Any = Posterior(Scale(), draws).predict(torch.ones(2, 3), members=True)
     assert len(arrays) == 20
     assert max(alive) <= 2
@@ -457,7 +457,7 @@ def test_draws_of_a_small_model_are_read_once():
         reads.append(1)
         return dict(state)
 
-    draws = [Draw(0, step, 0, "sample", None, load) for step in range(5)]
+    draws = [Draw(0, step, 0, "sample", load) for step in range(5)]
     for vectorize in (True, False):
         reads.clear()
         posterior = Posterior(Scale(), draws, vectorize=vectorize)

@@ -9,7 +9,7 @@ from typing import Any, get_args, overload
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count, check_kind, check_real, counted
+from csgmcmc.arguments import check_choice, check_count, check_kind, counted
 from csgmcmc.draws.manifest import Key
 from csgmcmc.draws.tensors import part_of
 from csgmcmc.files import readable_size
@@ -31,14 +31,12 @@ class Draw:
         step: the step after which it was taken.
         cycle: cycle of that step.
         stage: stage of that step.
-        log_likelihood: of the whole data set under these weights, or None if not computed.
     """
 
     chain_id: int
     step: int
     cycle: int
     stage: Stage
-    log_likelihood: float | None
     _load: Callable[[], Tensors] = field(repr=False, compare=False)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -101,7 +99,6 @@ class Draws(ABC, Sequence[Draw]):
         cycle: int = 0,
         stage: Stage = "sample",
         chain_id: int = 0,
-        log_likelihood: float | None = None,
     ) -> None:
         """Keep a copy of the parameters and buffers of `model`.
 
@@ -114,31 +111,17 @@ class Draws(ABC, Sequence[Draw]):
             cycle: cycle of that step.
             stage: stage of that step.
             chain_id: number of the chain.
-            log_likelihood: of the whole data set under these weights, if known.
         """
         step = check_count("step", step, at_least=0)
         cycle = check_count("cycle", cycle, at_least=0)
         check_choice("stage", stage, get_args(Stage))
         chain_id = check_count("chain_id", chain_id, at_least=0)
         tensors = partial(dict, tensors_of(model))
-        if log_likelihood is not None:
-            log_likelihood = check_real("log_likelihood", log_likelihood)
-        self._append(Draw(chain_id, step, cycle, stage, log_likelihood, tensors))
+        self._append(Draw(chain_id, step, cycle, stage, tensors))
 
     @abstractmethod
     def _append(self, draw: Draw) -> None:
         """Keep a copy of `draw`, whose tensors are still those of the model."""
-
-    def set_log_likelihood(self, draw: Draw, value: float) -> None:
-        """Set the log-likelihood of the whole data set under `draw`, replacing an earlier value."""
-        check_kind("draw", draw, Draw, "a draw")
-        key = (draw.chain_id, draw.step)
-        if key not in self._kept:
-            raise ValueError(f"there is no draw of chain {draw.chain_id} at step {draw.step} here")
-        self._set_log_likelihood(key, check_real("value", value))
-
-    @abstractmethod
-    def _set_log_likelihood(self, key: Key, value: float) -> None: ...
 
     @abstractmethod
     def _draw(self, key: Key) -> Draw:

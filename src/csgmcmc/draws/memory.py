@@ -48,9 +48,6 @@ class MemoryDraws(Draws):
         }
         self._kept[key] = replace(draw, _load=partial(dict, self._newest))
 
-    def _set_log_likelihood(self, key: Key, value: float) -> None:
-        self._kept[key] = replace(self._kept[key], log_likelihood=value)
-
     def _draw(self, key: Key) -> Draw:
         return self._kept[key]
 

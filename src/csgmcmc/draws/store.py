@@ -19,8 +19,7 @@ import os
 import platform
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -93,7 +92,6 @@ class DrawStore(Draws):
         self._base = CommonTensors(self.path / "base.safetensors")
         self._manifests = Manifests(self.path)
         self._locks: dict[int, FileLock] = {}
-        self._cleaned: set[int] = set()  # chains of which no temporary file is left
         self._mutex = threading.RLock()  # for writers in several threads
         with readable_io_errors(self.path, "reading the store"):
             self._dtype = dtype or read_dtype(self.path)
@@ -120,7 +118,7 @@ class DrawStore(Draws):
     def _draw(self, key: Key) -> Draw:
         record = self._kept[key]
         load = partial(self._load, record)
-        return Draw(*key, record["cycle"], record["stage"], record["log_likelihood"], load)
+        return Draw(*key, record["cycle"], record["stage"], load)
 
     def _load(self, record: Record) -> dict[str, Tensor]:
         file, digest = self._file(record["draw"]), record["checksum"]
@@ -194,34 +192,15 @@ class DrawStore(Draws):
         """Read what others have written before this process has taken the lock."""
         if (found := settle_dtype(self.path, self._dtype)) != self._dtype:
             raise StoreError(f"{self.path} keeps draws in dtype={found}, not dtype={self._dtype}")
-        if chain_id not in self._cleaned:
-            remove_leftover_parts(self.path, chain_id)
-            self._cleaned.add(chain_id)
+        remove_leftover_parts(self.path, chain_id)
         self._manifests.read([chain_id])
-
-    @contextmanager
-    def locked(self, chain_ids: Collection[int]) -> Iterator[None]:
-        """Hold the locks of several chains, to set log-likelihoods of their draws.
-
-        They are flushed when a lock is released, and with the next draw: a crash of the machine
-        before that may lose them, but a crash of the process does not.
-        """
-        with self._mutex:
-            to_lock = [chain_id for chain_id in chain_ids if not self._holds(chain_id)]
-        try:
-            for chain_id in to_lock:
-                self.lock_chain(chain_id)
-            yield
-        finally:
-            self.close(to_lock)
 
     def close(self, chain_ids: Collection[int] | None = None) -> None:
         """Release the locks of some chains, by default of all; the next append takes them again."""
-        with self._mutex, readable_io_errors(self.path, "flushing"), ExitStack() as every:
+        with self._mutex:
             chosen = self._locks.keys() if chain_ids is None else set(chain_ids)
             for chain_id in self._locks.keys() & chosen:
-                every.callback(self._locks.pop(chain_id).release)
-                every.callback(self._manifests.of_chain(chain_id).flush)  # before that
+                self._locks.pop(chain_id).release()
 
     # Writing
 
@@ -261,7 +240,7 @@ class DrawStore(Draws):
             "step": draw.step,
             "cycle": draw.cycle,
             "stage": draw.stage,
-            "log_likelihood": draw.log_likelihood,
+            "log_likelihood": None,  # versions before 0.3.0 read it
             "base": self._base.checksum if self._only is not None else None,
             "bytes": self._file(name).stat().st_size,
             "checksum": digest,
@@ -283,14 +262,6 @@ class DrawStore(Draws):
         self._manifests.of_chain(chain_id).append(header)
         flush(self.path / "chains")
         self._manifests.headers[chain_id] = header
-
-    def _set_log_likelihood(self, key: Key, value: float) -> None:
-        chain_id, step = key
-        action = f"setting the log-likelihood of chain {chain_id}, step {step}"
-        line = {"likelihood_of": step, "chain": chain_id, "log_likelihood": value}
-        with self._mutex, self.locked([chain_id]), readable_io_errors(self.path, action):
-            self._manifests.of_chain(chain_id).append(line, flushed=False)  # `close` flushes it
-            self._kept[key] = {**self._kept[key], "log_likelihood": value}
 
 
 def _plain_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:

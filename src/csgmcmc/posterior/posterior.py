@@ -1,9 +1,7 @@
 """Predictions averaged over draws."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +21,7 @@ from csgmcmc.arguments import (
     shown,
 )
 from csgmcmc.devices import check_autocast, check_device
-from csgmcmc.draws import Draw, Draws, DrawStore
+from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.posterior.averages import Average
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
 from csgmcmc.posterior.members import Forward, Members, in_parts, plain_forward
@@ -180,42 +178,20 @@ class Posterior:
         for batch in over_draws(self, loader, "scoring", partial(Scores, self.likelihood)):
             yield batch.result()
 
-    def log_likelihoods(
-        self, loader: Iterable[Any] | None = None, *, again: bool = False
-    ) -> NDArray[np.float64]:
-        """Log-likelihood of a whole data set under each draw, stored with the draws.
+    def log_likelihoods(self, loader: Iterable[Any]) -> NDArray[np.float64]:
+        """Log-likelihood of a whole data set under each draw.
 
-        Values that all draws already have are returned without reading the loader, unless `again`
-        is true. Give the training data, one epoch, without augmentation. For a list of draws the
-        values are stored in this posterior only.
+        Give the training data, one epoch, without augmentation.
         """
-        known = [draw.log_likelihood for draw in self.draws]
-        if not check_flag("again", again) and not any(value is None for value in known):
-            return np.array(known, dtype=float)
-        if loader is None:
-            raise ValueError(
-                "the draws' log-likelihoods are not known: give the training data as loader"
-            )
         totals = np.zeros(len(self.draws))
-        source = self._source
-        with ExitStack() as writing:
-            if isinstance(source, DrawStore):  # raises now rather than after the work
-                writing.enter_context(source.locked({draw.chain_id for draw in self.draws}))
-            for found in self._scores(loader):
-                totals += found.sum(1).cpu().numpy()
-            if isinstance(source, Draws):
-                for draw, value in zip(self.draws, totals, strict=True):
-                    source.set_log_likelihood(draw, value)
-        self.members.draws = [
-            replace(draw, log_likelihood=float(value))
-            for draw, value in zip(self.draws, totals, strict=True)
-        ]
+        for found in self._scores(loader):
+            totals += found.sum(1).cpu().numpy()
         return totals
 
     def weigh(
         self,
         method: Literal["harmonic", "stacking"],
-        loader: Iterable[Any] | None = None,
+        loader: Iterable[Any],
         *,
         temperature: float | None = None,
     ) -> "Posterior":
@@ -224,7 +200,7 @@ class Posterior:
         Args:
             method: "harmonic": cycles by the harmonic mean of their draws' likelihoods of the
                 training data. "stacking": the weights with the best log score on held-out data.
-            loader: for "harmonic" the training data, needed once; for "stacking" held-out data.
+            loader: for "harmonic" the training data; for "stacking" held-out data.
             temperature: at which the draws were sampled; required for "harmonic".
         """
         from csgmcmc.posterior.weights import harmonic_weights, stacking_weights  # noqa: PLC0415
@@ -236,8 +212,6 @@ class Posterior:
             likelihoods = self.log_likelihoods(loader)
             weights = harmonic_weights(likelihoods, self.cycles, temperature=temperature)
         else:
-            if loader is None:
-                raise ValueError("loader of held-out data is required for method='stacking'")
             weights = stacking_weights(self.log_scores(loader).cpu().numpy(), self.cycles)
         other = copy(self)  # stacked draws are shared
         other.weights = self._weights_of(weights)
