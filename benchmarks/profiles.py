@@ -68,7 +68,7 @@ def prediction_of_one() -> Parts:
         inputs = torch.randn(1, SMALL[0])
         posterior.predict(inputs)  # it holds the draws from now on
     weights = {name: torch.stack([one[name] for one in tensors]) for name in tensors[0]}
-    model, shares = mlp(*SMALL), np.full(50, 1 / 50)
+    model, shares, numbers = mlp(*SMALL), np.full(50, 1 / 50), list(range(50))
 
     @torch.inference_mode()
     def forwards() -> torch.Tensor:
@@ -78,8 +78,8 @@ def prediction_of_one() -> Parts:
 
     @torch.inference_mode()
     def averaging() -> None:
-        average = posterior.likelihood.average()
-        average.add(shares, outputs)
+        average = posterior.likelihood.average(shares)
+        average.add(numbers, outputs)
         average.result()
 
     return {

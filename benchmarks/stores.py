@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from timing import Case, report
 
 from csgmcmc import DrawStore
-from csgmcmc.draws.manifest import Manifest
+from csgmcmc.draws.manifest import Manifest, encoded
 
 DRAWS = 1000
 ITEMS = 1000  # draws that are looked up, or annotated, in one call
@@ -72,10 +72,11 @@ def linked_draws(folder: Path, count: int) -> DrawStore:
     store.close()
     manifest = Manifest(folder / "chains" / "0000.manifest")
     record = manifest.read()[0][-1]
-    for step in range(1, count):
-        name = f"0000-{step:09d}.safetensors"
-        (folder / "draws" / name).hardlink_to(folder / "draws" / record["draw"])
-        manifest.append({**record, "draw": name, "step": step}, flushed=False)
+    with manifest.path.open("ab") as file:
+        for step in range(1, count):
+            name = f"0000-{step:09d}.safetensors"
+            (folder / "draws" / name).hardlink_to(folder / "draws" / record["draw"])
+            file.write(encoded({**record, "draw": name, "step": step}))
     return DrawStore(folder)
 
 
@@ -83,32 +84,6 @@ def access(store: DrawStore) -> Callable[[], None]:
     def work() -> None:
         for index in range(0, len(store), len(store) // ITEMS):
             store[index]
-
-    return work
-
-
-def annotate(store: DrawStore) -> Callable[[], None]:
-    draws = store[:: len(store) // ITEMS]
-
-    def work() -> None:
-        with store.locked([0]):
-            for draw in draws:
-                store.set_log_likelihood(draw, -1.0)
-
-    return work
-
-
-def annotate_one(store: DrawStore) -> Callable[[], None]:
-    draw = store[-1]
-    return lambda: store.set_log_likelihood(draw, -1.0)
-
-
-def plain_line(path: Path) -> Callable[[], None]:
-    def work() -> None:
-        with path.open("ab") as file:
-            file.write(b"00000000 {'likelihood_of':19999,'log_likelihood':-1.0}\n")
-            file.flush()
-            os.fsync(file.fileno())
 
     return work
 
@@ -121,16 +96,6 @@ def many_accesses(folder: Path) -> list[Case]:
             {"of 2,000 draws": access(few), "of 20,000 draws": access(many)},
             repeats=3,
             items=ITEMS,
-        ),
-        Case(
-            "set_log_likelihood for each, in one locked block",
-            {"of 2,000 draws": annotate(few), "of 20,000 draws": annotate(many)},
-            repeats=3,
-            items=ITEMS,
-        ),
-        Case(
-            "set_log_likelihood once, with lock and flush",
-            {"a line + fsync": plain_line(folder / "line"), "of 20,000 draws": annotate_one(many)},
         ),
     ]
 

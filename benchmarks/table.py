@@ -31,7 +31,6 @@ ROWS = [
     ("stores", "draws of 0.1 MB", "DrawStore(path)", "reading all", 0.069, 0.03),
     ("stores", "draws of 1.9 MB", "DrawStore(path)", "reading all", 0.018, 0.02),
     ("stores", "store[i]", "of 20,000", "of 2,000", None, 2.0),
-    ("stores", "in one locked block", "of 20,000", "of 2,000", None, 1.5),
 ]
 
 

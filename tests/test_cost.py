@@ -2,7 +2,6 @@
 
 import gc
 import io
-import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -234,24 +233,3 @@ class CountedFile(io.FileIO):
     def _counted(self, content: bytes) -> bytes:
         CountedFile.read_bytes += len(content)
         return content
-
-
-def test_a_log_likelihood_is_set_without_reading_the_manifest_again(tmp_path, monkeypatch):
-    """The lock is taken anew each time: another process could have written meanwhile."""
-    totals = []
-    for count in (3, 30):
-        store = make_draws(DrawStore(tmp_path / str(count)), count)
-        store.close()
-        draws = list(store)
-
-        def counted_open(path: Path, mode: str, buffering: int = -1) -> io.FileIO:
-            return CountedFile(path, mode.replace("b", ""))
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Path, "open", counted_open)
-            patch.setattr(os, "scandir", lambda _: pytest.fail("lists a folder"))
-            CountedFile.read_bytes = 0
-            for draw in draws[:3]:
-                store.set_log_likelihood(draw, -1.0)
-        totals.append(CountedFile.read_bytes)
-    assert totals[0] == totals[1]  # it does not grow with the number of draws

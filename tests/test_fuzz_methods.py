@@ -56,7 +56,7 @@ def make_parts() -> dict[str, Any]:
     samplers = [kind(model.parameters(), lr=0.1, num_data=4, seed=0) for kind in (SGHMC, SGNHT)]
     schedule, memory, store = Constant(4), MemoryDraws(), DrawStore("store")
     for draws in (memory, store):
-        draws.append(model, step=0, log_likelihood=-1.0)
+        draws.append(model, step=0)
     options: dict[str, Any] = {"progress": False, "watch": False}
     objects = [
         Chain(model, mse_loss, DATA, samplers[0], schedule, **options),
@@ -78,7 +78,7 @@ ARGUMENTS: dict[str, Any] = {
     "loader": lambda _: DATA,
     "loss": lambda _: 1.0,
     "lr": lambda _: 0.1,
-    "method": lambda _: "uniform",
+    "method": lambda _: "stacking",
     "model": lambda _: nn.Linear(2, 1),
     "name": lambda _: "weight",
     "num_data": lambda _: 4,

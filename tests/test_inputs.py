@@ -223,8 +223,6 @@ def kept(draws):
 
 
 METHODS = [
-    ("set_log_likelihood", ("x", 1.0), "draw must"),
-    ("set_log_likelihood", (None, "x"), "value must"),
     ("of_chain", ("x",), "chain_id must"),
 ]
 
@@ -244,8 +242,6 @@ def test_methods_of_a_store_name_the_chain(tmp_path, chain_id):
     for method in (store.lock_chain, store.is_being_written):
         with pytest.raises(ValueError, match="chain_id must be"):
             method(chain_id)
-    with pytest.raises(ValueError, match="chain_id must be"), store.locked([chain_id]):
-        pass
 
 
 def test_a_draw_of_another_model_is_refused():
@@ -262,7 +258,6 @@ def test_methods_of_a_posterior_name_their_arguments():
     for call, words in [
         (lambda: posterior.predict(DATA[0][0], members="x"), "members must"),
         (lambda: posterior.check(DATA, show="x"), "show must"),
-        (lambda: posterior.log_likelihoods(DATA, again="x"), "again must"),
     ]:
         with pytest.raises(ValueError, match=words):
             call()

@@ -8,6 +8,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +37,14 @@ class StoppedError(Exception):
 
 
 def stopped_run(path: Path) -> None:
-    """A run that has not ended; some of its draws have log-likelihoods that were set later."""
+    """A run that has not ended."""
 
     def stop(info: Any) -> None:
         if info.tick.step == STOPPED_AT:
             raise StoppedError
 
-    try:
+    with suppress(StoppedError):
         make_chain(path, callbacks=stop).run()
-    except StoppedError:
-        store = DrawStore(path)
-        for draw in store[::2]:
-            store.set_log_likelihood(draw, log_likelihood(draw.step))
-
-
-def log_likelihood(step: int) -> float:
-    return -1.5 * step
 
 
 def truncate(content: bytes, choices: random.Random) -> bytes:
@@ -130,9 +123,7 @@ def _read(
             continue
         found.add(draw.step)
         result.draws += 1
-        # A log-likelihood that is missing is computed again; another one would be wrong.
-        is_right = draw.log_likelihood in (None, log_likelihood(draw.step))
-        if bits != right.get(draw.step) or not is_right:
+        if bits != right.get(draw.step):
             result.fail("wrong", f"{what}: step {draw.step}")
     said += store.verify()
     return expected - found

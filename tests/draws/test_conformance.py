@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from dataclasses import replace
 
 import pytest
 import torch
@@ -36,13 +35,12 @@ def model_with_everything():
 def test_it_gives_back_what_was_kept(draws):
     model = model_with_everything()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    draws.append(model, step=7, cycle=2, chain_id=3, log_likelihood=-12.5)
+    draws.append(model, step=7, cycle=2, chain_id=3)
     with torch.no_grad():
         for param in model.parameters():
             param.zero_()
     (draw,) = draws
     assert (draw.chain_id, draw.step, draw.cycle, draw.stage) == (3, 7, 2, "sample")
-    assert draw.log_likelihood == -12.5
     tensors = draw.tensors()
     assert tensors.keys() == before.keys()
     for name, value in before.items():
@@ -75,31 +73,6 @@ def test_the_same_draw_again_changes_nothing_and_another_is_refused(draws):
     assert draws[0].tensors()["w"].tolist() == [1, 1, 1]
 
 
-def test_a_log_likelihood_can_be_given_later(draws):
-    draws.append({"w": torch.ones(3)}, step=4, log_likelihood=-1.0)
-    draws.append({"w": torch.zeros(3)}, step=6)
-    kept = list(draws)
-    draws.set_log_likelihood(kept[0], -1e4 - 1 / 3)
-    draws.set_log_likelihood(kept[1], float("-inf"))
-    assert [draw.log_likelihood for draw in draws] == [-1e4 - 1 / 3, float("-inf")]
-    assert [draw.log_likelihood for draw in kept] == [-1.0, None]  # a Draw does not change
-    if isinstance(draws, DrawStore):
-        draws.close()
-        again = DrawStore(draws.path)
-        assert [draw.log_likelihood for draw in again] == [-1e4 - 1 / 3, float("-inf")]
-        assert not again.problems
-        assert list(again.headers()) == [0]
-        again.set_log_likelihood(again[1], -2.0)
-        again.close()
-        assert DrawStore(draws.path)[1].log_likelihood == -2.0
-
-
-def test_a_log_likelihood_of_a_draw_that_is_not_there_is_refused(draws):
-    draws.append({"w": torch.ones(3)}, step=4, chain_id=1)
-    with pytest.raises(ValueError, match="no draw of chain 0 at step 4"):
-        draws.set_log_likelihood(replace(draws[0], chain_id=0), -1.0)
-
-
 def test_what_is_not_a_tensor_is_refused(draws):
     with pytest.raises(ValueError, match=r"'extra' .* is a str"):
         draws.append({"w": torch.ones(1), "extra": "state"}, step=0)  # pyright: ignore[reportArgumentType]
@@ -118,7 +91,7 @@ def test_what_is_not_a_tensor_is_refused(draws):
     ids=["copy", "pickle"],
 )
 def test_draws_are_copied_and_pickled(draws, copied):
-    draws.append({"w": torch.ones(3)}, step=4, cycle=1, log_likelihood=-1.0)
+    draws.append({"w": torch.ones(3)}, step=4, cycle=1)
     draws.append({"w": torch.zeros(3)}, step=6, stage="burn-in", chain_id=2)
     if isinstance(draws, DrawStore):
         draws.close()
@@ -138,15 +111,6 @@ def test_a_copy_of_draws_in_memory_shares_no_weights():
     draws.append({"w": torch.ones(3)}, step=4)
     copy.deepcopy(draws)[0].tensors()["w"].zero_()
     assert draws[0].tensors()["w"].tolist() == [1, 1, 1]
-
-
-def test_a_log_likelihood_is_set_without_a_pass_over_all_draws(draws, monkeypatch):
-    draws.append({"w": torch.ones(3)}, step=4)
-    draw = draws[0]
-    with monkeypatch.context() as patch:
-        patch.setattr(type(draws), "__iter__", lambda _: pytest.fail("makes all draws"))
-        draws.set_log_likelihood(draw, -1.0)
-    assert draws[0].log_likelihood == -1.0
 
 
 def test_one_draw_is_found_without_a_pass_over_all(draws, monkeypatch):

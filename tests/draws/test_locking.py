@@ -105,11 +105,9 @@ def test_a_lock_reads_what_another_has_written_since(tmp_path, monkeypatch):
     second = DrawStore(tmp_path)
     second.append({"w": torch.full((100,), 8.0)}, step=8)
     second.append({"w": torch.full((100,), 7.0)}, step=7)
-    second.set_log_likelihood(second[2], -2.0)
     second.close()
     first.lock_chain(0)
     assert [draw.step for draw in first] == [0, 1, 2, 3, 4, 5, 7, 8]
-    assert first[2].log_likelihood == -2.0
     first.close()
     monkeypatch.setattr(manifest_module, "file_sizes", lambda _: pytest.fail("reads it again"))
     first.lock_chain(0)
@@ -130,7 +128,6 @@ def test_new_lines_without_their_files_are_not_draws(tmp_path):
 def test_a_store_that_was_made_anew_is_read_anew(tmp_path):
     """What the first object knows of the old draws must not keep it from writing new ones."""
     first = fill(tmp_path / "store", count=3)
-    first.set_log_likelihood(first[0], -1.0)
     shutil.rmtree(tmp_path / "store")
     second = DrawStore(tmp_path / "store")
     second.append({"w": torch.full((100,), 2.0)}, step=2)
@@ -138,52 +135,8 @@ def test_a_store_that_was_made_anew_is_read_anew(tmp_path):
     first.append({"w": torch.ones(100)}, step=0)
     first.close()
     for store in (first, DrawStore(tmp_path / "store")):
-        assert [(draw.step, draw.log_likelihood) for draw in store] == [(0, None), (2, None)]
+        assert [draw.step for draw in store] == [0, 2]
         assert store.verify() == []
-
-
-def test_log_likelihoods_of_a_block_are_flushed_once_and_draws_one_by_one(tmp_path, monkeypatch):
-    store = fill(tmp_path, count=4)
-    flushed = []
-
-    def fsync(descriptor):
-        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    with pytest.raises(KeyboardInterrupt), store.locked([0]):
-        for draw in store:
-            store.set_log_likelihood(draw, -1.0)
-        assert not flushed
-        raise KeyboardInterrupt
-    assert flushed == ["0000.manifest"]
-    store.set_log_likelihood(store[1], -2.0)
-    assert flushed == ["0000.manifest"] * 2
-    with store.locked([0]):
-        store.set_log_likelihood(store[0], -3.0)
-        flushed.clear()
-        store.append({"w": torch.zeros(100)}, step=9)
-        assert flushed[-1] == "0000.manifest"  # a draw does not wait for the end of the block
-    assert flushed.count("0000.manifest") == 1
-
-
-KILLED_IN_A_BLOCK = """
-import os, signal, sys
-from csgmcmc import DrawStore
-store = DrawStore(sys.argv[1])
-with store.locked([0]):
-    for draw in store:
-        store.set_log_likelihood(draw, -float(draw.step))
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_a_process_that_is_killed_in_a_block_loses_no_log_likelihood(tmp_path):
-    fill(tmp_path)
-    code = subprocess.run([sys.executable, "-c", KILLED_IN_A_BLOCK, str(tmp_path)], check=False)
-    assert code.returncode == -9
-    store = DrawStore(tmp_path)
-    assert store.problems == []
-    assert [draw.log_likelihood for draw in store] == [0, -1, -2, -3, -4]
 
 
 def test_a_draw_that_is_written_while_the_store_is_opened_is_no_leftover(tmp_path, monkeypatch):

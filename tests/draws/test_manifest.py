@@ -33,7 +33,7 @@ def act(action: str, manifest: Manifest, number: int) -> None:
         other.append(record)
     elif action == "two of another":
         other.append(record)
-        other.append({"number": -number}, flushed=False)
+        other.append({"number": -number})
     elif action == "torn":
         other.append(record)
         os.truncate(path, path.stat().st_size - 3)
@@ -95,20 +95,3 @@ def test_a_problem_has_its_line_number(tmp_path):
     records, problems = manifest.read()
     assert problems == ["0000.manifest, line 2: torn or changed, skipped"]
     assert records == [{"line": 1}, {"line": 3}]
-
-
-def test_lines_are_flushed_together_where_that_is_asked_for(tmp_path, monkeypatch):
-    manifest = Manifest(tmp_path / "0000.manifest")
-    flushed = []
-    monkeypatch.setattr(os, "fsync", flushed.append)
-    for number in range(5):
-        manifest.append({"number": number}, flushed=False)
-    assert len(records_of(manifest.path)) == 5  # other processes see them at once
-    assert not flushed
-    manifest.flush()
-    manifest.flush()
-    assert len(flushed) == 1
-    manifest.append({"number": 5}, flushed=False)
-    manifest.append({"number": 6})  # flushes the line before as well
-    manifest.flush()
-    assert len(flushed) == 2

@@ -33,7 +33,6 @@ def test_its_draws_are_read(store):
     first, second = store
     assert (first.chain_id, first.step, first.cycle, first.stage) == (0, 7, 0, "sample")
     assert (second.chain_id, second.step, second.cycle, second.stage) == (0, 9, 0, "sample")
-    assert [draw.log_likelihood for draw in store] == [None, -2.5]
     torch.testing.assert_close(
         first.tensors(),
         {
@@ -53,15 +52,10 @@ def test_it_predicts_and_takes_further_draws(store):
     model = nn.Linear(2, 2)
     predictive: Any = Posterior(model, store).predict(torch.zeros(3, 2))
     assert predictive.probs.shape == (3, 2)
-    store.set_log_likelihood(store[0], -3.0)
     store.append(model, step=17, cycle=1)
     store.close()
     again = DrawStore(store.path)
-    assert [(draw.step, draw.log_likelihood) for draw in again] == [
-        (7, -3.0),
-        (9, -2.5),
-        (17, None),
-    ]
+    assert [draw.step for draw in again] == [7, 9, 17]
     assert again.verify() == []
 
 
@@ -94,7 +88,6 @@ def test_append_to_a_sharded_store_of_0_2_0(old_sharded):
     frozen = ("first.weight", "first.bias")
     store = DrawStore(old_sharded, only=lambda name: name not in frozen)
     tensors = store[1].tensors()
-    store.append(tensors, step=5, cycle=1)  # the same: kept once
     store.append(tensors, step=9, cycle=1)
     with pytest.raises(DrawConflictError, match="step 3"):
         store.append(tensors, step=3)

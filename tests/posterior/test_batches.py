@@ -54,8 +54,8 @@ def test_batches_that_are_dictionaries_are_split():
     assert predicted.targets is not None
     assert torch.equal(predicted.targets, LABELS)
     assert torch.equal(named.log_scores(NAMED), by_hand.log_scores(PAIRS))
-    weighed = named.weigh("stacking", NAMED, by="draw")
-    assert (weighed.weights == by_hand.weigh("stacking", PAIRS, by="draw").weights).all()
+    weighed = named.weigh("stacking", NAMED)
+    assert (weighed.weights == by_hand.weigh("stacking", PAIRS).weights).all()
     assert weighed.with_draws(chain.draws[:2]).split is split
 
 

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from csgmcmc import DrawStore, MemoryDraws, refresh_batchnorm
-from csgmcmc.posterior import refresh_draws
-from tests.posterior.support import CLOSE, in_memory, mlp, random, randomise
+from csgmcmc import refresh_batchnorm
+from tests.posterior.support import CLOSE, mlp, random, randomise
 
 
 def network() -> Any:
@@ -143,28 +142,8 @@ def test_layer_used_twice():
     assert_close(model.norm.running_mean, batch.mean(0) + 5, **CLOSE)
 
 
-@pytest.mark.parametrize("on_disk", [True, False])
-def test_draws_are_copied_with_new_statistics(on_disk, tmp_path):
-    source = in_memory(network, 3)
-    source.append(randomise(network(), seed=7), step=8, cycle=3, chain_id=2, log_likelihood=-1.0)
-    before = [copy.deepcopy(draw.tensors()) for draw in source]
-    into = DrawStore(tmp_path) if on_disk else None
-    batches = ragged_batches()
-    made = refresh_draws(network(), source, batches, into)
-    assert made is into if on_disk else isinstance(made, MemoryDraws)
-    assert [(d.chain_id, d.step, d.cycle, d.stage) for d in made] == [
-        (d.chain_id, d.step, d.cycle, d.stage) for d in source
-    ]
-    model = network()
-    for draw, old, tensors in zip(made, source, before, strict=True):
-        assert_close(old.tensors(), tensors, rtol=0, atol=0)
-        draw.load_into(model)
-        assert_exact(model, batches)
-        assert_close(model[0].weight, tensors["0.weight"], rtol=0, atol=0)
-        assert draw.log_likelihood is None  # of other statistics
-    assert len(made) == 4
-
-
 def test_exhausted_generator_is_rejected():
+    batches = iter(ragged_batches())
+    refresh_batchnorm(network(), batches)
     with pytest.raises(ValueError, match="no batches"):
-        refresh_draws(network(), in_memory(network, 2), iter(ragged_batches()))
+        refresh_batchnorm(network(), batches)

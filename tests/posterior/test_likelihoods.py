@@ -254,8 +254,8 @@ def as_outputs(tensors: tuple[Tensor, ...]) -> Any:
 
 
 def averaged(name: str) -> Any:
-    average = as_likelihood(name).average()
-    average.add(WEIGHTS, as_outputs(members_of(name)), keep_members=True)
+    average = as_likelihood(name).average(WEIGHTS, keep_members=True)
+    average.add(list(range(len(WEIGHTS))), as_outputs(members_of(name)))
     return average.result()
 
 

@@ -147,6 +147,21 @@ def test_error_of_the_model_is_raised():
         Posterior(mlp(), in_memory(mlp, 3)).predict(inputs_of((5,)))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "note"),
+    [
+        (inputs_of((5,)), "inputs were tensors of shape (6, 5) and torch.float32"),
+        (inputs_of((4,)).double(), "inputs were tensors of shape (6, 4) and torch.float64"),
+        (inputs_of((4,)).numpy(), "inputs were of type ndarray"),
+    ],
+)
+def test_an_error_of_the_model_says_what_its_inputs_were(wrong, note):
+    for make in (mlp, perceptron):
+        with pytest.raises((RuntimeError, TypeError)) as caught:
+            Posterior(make(), in_memory(make, 3)).predict(wrong)
+        assert [line for line in caught.value.__notes__ if note in line] == caught.value.__notes__
+
+
 def perceptron():
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
 
@@ -407,7 +422,7 @@ def test_draws_are_read_once_if_all_of_them_can_be_held(monkeypatch, held, reads
         loads.append(1)
         return {"scale": torch.ones(3)}
 
-    draws = [Draw(0, step, 0, "sample", None, load) for step in range(2)]
+    draws = [Draw(0, step, 0, "sample", load) for step in range(2)]
     posterior = Posterior(Scale(), draws, vectorize=False)
     for _ in range(2):
         posterior.predict(torch.ones(2, 3))
@@ -427,7 +442,7 @@ def test_at_most_two_draws_of_a_large_model_are_in_memory(monkeypatch):
         alive.append(sum(ref() is not None for ref in arrays))
         return {"scale": torch.from_numpy(array)}
 
-    draws = [Draw(0, step, 0, "sample", None, load) for step in range(20)]
+    draws = [Draw(0, step, 0, "sample", load) for step in range(20)]
     result: Any = Posterior(Scale(), draws).predict(torch.ones(2, 3), members=True)
     assert len(arrays) == 20
     assert max(alive) <= 2
@@ -442,7 +457,7 @@ def test_draws_of_a_small_model_are_read_once():
         reads.append(1)
         return dict(state)
 
-    draws = [Draw(0, step, 0, "sample", None, load) for step in range(5)]
+    draws = [Draw(0, step, 0, "sample", load) for step in range(5)]
     for vectorize in (True, False):
         reads.clear()
         posterior = Posterior(Scale(), draws, vectorize=vectorize)

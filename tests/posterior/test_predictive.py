@@ -14,9 +14,9 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from csgmcmc import DrawStore, MemoryDraws, Posterior
-from csgmcmc.errors import LockedError
 from csgmcmc.posterior import Categorical, ClassPredictive, Gaussian, NumberPredictive
 from csgmcmc.posterior import passes as passes_module
+from csgmcmc.posterior.passes import plain_split
 from tests.posterior.support import (
     CLOSE,
     TIGHT,
@@ -24,7 +24,6 @@ from tests.posterior.support import (
     Table,
     averaged,
     entropy,
-    fill,
     gaussian_entropy,
     in_memory,
     mean_and_variance,
@@ -346,8 +345,8 @@ def test_loader_of_unknown_length():
 def test_batches_are_grouped_by_the_bytes_of_their_inputs(monkeypatch):
     monkeypatch.setattr(passes_module, "MAX_GROUP_BYTES", 100)
     batches = [(torch.zeros(10), torch.zeros(1000))] * 7
-    groups = passes_module.passes(table_posterior(random(5, 7, 4)), batches, "reading")
-    assert [len(group.batches) for group in groups] == [3, 3, 1]
+    groups = passes_module._groups(batches, plain_split, torch.device("cpu"))
+    assert [len(group) for group in groups] == [3, 3, 1]
 
 
 def test_error_in_likelihood_restores_inference_mode_and_autocast():
@@ -358,6 +357,50 @@ def test_error_in_likelihood_restores_inference_mode_and_autocast():
         assert caught.value.__traceback__ is not None  # which keeps the frames alive
         assert not torch.is_inference_mode_enabled()
         assert torch.is_autocast_enabled("cpu")
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("form", [lambda x: x, lambda x: {"rows": x, "name": "same"}])
+def test_batch_size_changes_only_the_memory(form, vectorize):
+    seen = []
+
+    def forward(model, inputs):
+        rows = inputs["rows"] if isinstance(inputs, dict) else inputs
+        seen.append(len(rows))
+        return model(rows)
+
+    posterior = table_posterior(random(5, 7, 4), vectorize=vectorize, forward=forward)
+    inputs = form(torch.arange(7))
+    whole = posterior.predict(inputs, members=True)
+    seen.clear()
+    found = posterior.predict(inputs, members=True, batch_size=3)
+    assert set(seen) == {3, 1}
+    for name in ("probs", "entropy", "spread", "members"):
+        assert_close(getattr(found, name), getattr(whole, name), **TIGHT)
+    assert found.targets is None
+
+
+def test_invalid_batch_size():
+    posterior = table_posterior(random(5, 7, 4))
+    with pytest.raises(ValueError, match="batch_size must"):
+        posterior.predict(torch.arange(7), batch_size=0)
+    uneven = (torch.arange(7), torch.arange(6))
+    with pytest.raises(ValueError, match="leave out batch_size"):
+        posterior.predict(uneven, batch_size=2)
+
+
+def test_classes_that_come_last_are_not_mistaken_for_time():
+    """Outputs (batch, time, vocabulary) and targets (batch, time), as of a language model."""
+    logits, tokens = random(5, 7, 3, 4), torch.zeros(7, 3, dtype=torch.long)
+    loader = [(torch.arange(7), tokens)]
+    wrong, right = table_posterior(logits), table_posterior(logits, likelihood=Categorical(dim=-1))
+    for call in (wrong.predict_loader, wrong.log_scores):
+        with pytest.raises(ValueError, match=r"Categorical\(dim=-1\)"):
+            call(loader)
+    assert right.predict_loader(loader).entropy.shape == (7, 3)
+    assert right.log_scores(loader).shape == (5, 7)
+    # Targets of another kind are the caller's own.
+    assert wrong.predict_loader([(torch.arange(7), random(7, 3, 4))]).entropy.shape == (7, 4)
 
 
 def test_generator_is_read_once():
@@ -408,6 +451,8 @@ def test_invalid_arguments_of_posterior():
         Posterior(model, [])
     with pytest.raises(ValueError, match="draws is empty"):
         Posterior(model, MemoryDraws())
+    with pytest.raises(ValueError, match=r"draws is empty.*DrawStore\('typo'\)"):
+        Posterior(model, DrawStore("typo"))
     with pytest.raises(ValueError, match="likelihood must be one of"):
         Posterior(model, draws, likelihood="gamma")
     with pytest.raises(ValueError, match="no parameters"):
@@ -459,8 +504,6 @@ def test_outputs_and_targets_that_do_not_fit_are_rejected():
             table_posterior(random(5, 7, 2), likelihood=likelihood).log_scores([(rows, rows)])
     with pytest.raises(ValueError, match="loader must"):
         classes.log_scores([rows])
-    with pytest.raises(ValueError, match="log-likelihoods are not known"):
-        classes.log_likelihoods()
 
 
 @pytest.mark.parametrize("likelihood", ["bernoulli", Gaussian(0.5)])
@@ -502,13 +545,6 @@ def test_empty_loader_is_rejected():
         posterior.predict_loader([])
     with pytest.raises(ValueError, match="loader"):
         posterior.log_scores([])
-
-
-def test_empty_loader_does_not_set_log_likelihoods():
-    draws = in_memory(mlp, 3)
-    with pytest.raises(ValueError, match="loader"):
-        Posterior(mlp(), draws).log_likelihoods([])
-    assert [draw.log_likelihood for draw in draws] == [None] * 3
 
 
 # How likely the data are
@@ -562,88 +598,23 @@ def test_fixed_variance_matches_the_loss():
     assert_close(-scores.mean(), loss, **CLOSE)
 
 
+def test_log_likelihoods_of_each_draw():
+    draws, inputs = in_memory(mlp, 4), random(9, 4, dtype=torch.float32)
+    labels = torch.arange(9) % 3
+    loader = DataLoader(TensorDataset(inputs, labels), batch_size=4)
+    exact = [
+        -F.cross_entropy(one.double(), labels, reduction="sum").item()
+        for one in outputs_of(mlp(), draws, inputs)
+    ]
+    np.testing.assert_allclose(Posterior(mlp(), draws).log_likelihoods(loader), exact, rtol=1e-6)
+
+
 def test_log_likelihoods_are_summed_in_double_precision():
     """In single precision 31 is too little to change 2**30."""
     logits = torch.tensor([[[-(2.0**30), 0.0], [-31.0, 0.0]]])
     rows = torch.tensor([0] + [1] * 100)
     batches = [(row, torch.zeros(len(row), dtype=torch.long)) for row in rows.split(7)]
     assert table_posterior(logits, [1.0]).log_likelihoods(batches) == [-(2**30) - 3100]
-
-
-def test_log_likelihoods_are_stored_with_the_draws(tmp_path):
-    store, inputs = DrawStore(tmp_path), random(9, 4, dtype=torch.float32)
-    fill(store, mlp, 4)
-    store.close()
-    loader = DataLoader(TensorDataset(inputs, torch.arange(9) % 3), batch_size=4)
-    found = Posterior(mlp(), store).log_likelihoods(loader)
-    logits = outputs_of(mlp(), store, inputs)
-    exact = [
-        -F.cross_entropy(one.double(), torch.arange(9) % 3, reduction="sum").item()
-        for one in logits
-    ]
-    np.testing.assert_allclose(found, exact, rtol=1e-6)
-    again = DrawStore(tmp_path)
-    assert [draw.log_likelihood for draw in again] == found.tolist()
-    np.testing.assert_array_equal(Posterior(mlp(), again).log_likelihoods(), found)
-
-
-@pytest.mark.parametrize("in_a_list", [True, False])
-def test_log_likelihoods_are_computed_once(in_a_list):
-    draws: Any = in_memory(mlp, 3)
-    draws = list(draws) if in_a_list else draws
-    calls = []
-
-    def forward(model, inputs):
-        calls.append(len(inputs))
-        return model(inputs)
-
-    posterior = Posterior(mlp(), draws, forward=forward, vectorize=False)
-    loader = [(random(5, 4, dtype=torch.float32), torch.zeros(5, dtype=torch.long))]
-    first = posterior.log_likelihoods(loader)
-    assert len(calls) == 3
-    np.testing.assert_array_equal(posterior.log_likelihoods(loader), first)
-    assert len(calls) == 3
-    other = [(inputs, targets + 1) for inputs, targets in loader]
-    second = posterior.log_likelihoods(other, again=True)
-    assert len(calls) == 6
-    assert (second != first).all()
-    np.testing.assert_array_equal(posterior.log_likelihoods(), second)
-    if not in_a_list:
-        assert [draw.log_likelihood for draw in draws] == second.tolist()
-
-
-def test_locked_store_is_rejected_before_the_work(tmp_path):
-    writer = DrawStore(tmp_path)
-    fill(writer, mlp, 2)
-    calls = []
-    reader = DrawStore(tmp_path)
-    posterior = Posterior(mlp(), reader, forward=lambda *args: calls.append(args))
-    loader = [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))]
-    with pytest.raises(LockedError, match="chain 0"):
-        posterior.log_likelihoods(loader)
-    assert not calls
-    writer.close()
-
-
-def test_log_likelihoods_release_their_locks(tmp_path):
-    store = DrawStore(tmp_path)
-    fill(store, mlp, 2)
-    store.close()
-    loader = [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))]
-    Posterior(mlp(), store).log_likelihoods(loader)
-    with pytest.raises(ValueError, match="targets"):
-        Posterior(mlp(), store).log_likelihoods([(loader[0][0], torch.zeros(5, 2))], again=True)
-    DrawStore(tmp_path).lock_chain(0)
-
-
-def test_log_likelihoods_do_not_release_other_locks(tmp_path):
-    store = DrawStore(tmp_path)
-    fill(store, mlp, 2)
-    store.lock_chain(1)
-    loader = [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.long))]
-    Posterior(mlp(), store).log_likelihoods(loader)
-    with pytest.raises(LockedError):
-        DrawStore(tmp_path).lock_chain(1)
 
 
 # Mixed precision. In this process neither model nor average makes a product of matrices: on some

@@ -1,7 +1,8 @@
 """One pass over held-out data that collects the predictions of every draw."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from csgmcmc.posterior import Posterior
 from csgmcmc.posterior.averages import weighted
 from csgmcmc.posterior.likelihoods.base import NumberLikelihood
 from csgmcmc.posterior.likelihoods.classes import Categorical
-from csgmcmc.posterior.passes import passes
-from csgmcmc.posterior.predictive import ClassPredictive, Predictive
+from csgmcmc.posterior.passes import Scores, over_draws
+from csgmcmc.posterior.predictive import ClassPredictive
 
 Array = NDArray[np.float64]
 
@@ -88,30 +89,29 @@ class Evaluation:
         return np.array(found)
 
 
+class _Batch:
+    """What is collected for one batch."""
+
+    def __init__(self, posterior: Posterior, targets: Tensor | None) -> None:
+        self.likelihood, self.weights = posterior.likelihood, posterior.weights
+        self.scores = Scores(self.likelihood, targets)
+        self.average = self.likelihood.average(self.weights, targets, keep_members=True)
+        self.ranks = torch.zeros(())  # under the averaged prediction, (points, ...)
+
+    def add(self, numbers: list[int], outputs: Any) -> None:
+        self.scores.add(numbers, outputs)
+        self.average.add(numbers, outputs)
+        if isinstance(self.likelihood, NumberLikelihood):
+            below = self.likelihood.cumulative(outputs, self.scores.targets)
+            weights = torch.as_tensor(self.weights[numbers], device=below.device)
+            self.ranks = self.ranks + weighted(weights, below)
+
+
 def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
     """Collect the predictions of every draw for the data of `loader`, in one pass over it."""
-    likelihood, weights = posterior.likelihood, posterior.weights
-    predictions: list[Predictive] = []
-    scores: list[Tensor] = []  # (draws, points) of each batch
-    ranks: list[Tensor] = []  # (points, ...) of each batch, under the averaged prediction
-    for group in passes(posterior, loader, "evaluating"):
-        targets = group.targets()
-        averages = [likelihood.average() for _ in targets]
-        group_scores: list[list[Tensor]] = [[] for _ in targets]
-        group_ranks = [torch.zeros(()) for _ in targets]
-        for numbers, index, outputs in group.outputs():
-            averages[index].add(weights[numbers], outputs, keep_members=True)
-            group_scores[index].append(likelihood.log_prob(outputs, targets[index]))
-            if isinstance(likelihood, NumberLikelihood):
-                below = likelihood.cumulative(outputs, targets[index])
-                shares = torch.as_tensor(weights[numbers], device=posterior.members.device)
-                group_ranks[index] = group_ranks[index] + weighted(shares, below)
-        predictions += [
-            replace(average.result(), targets=target)
-            for average, target in zip(averages, targets, strict=True)
-        ]
-        scores += [torch.cat(parts) for parts in group_scores]
-        ranks += group_ranks
+    likelihood = posterior.likelihood
+    batches = list(over_draws(posterior, loader, "evaluating", partial(_Batch, posterior)))
+    predictions = [batch.average.result() for batch in batches]
     predictive: Any = type(predictions[0]).joined(predictions)
     if isinstance(predictive, ClassPredictive):
         labels = predictive.labels_numpy()
@@ -123,13 +123,13 @@ def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
     else:
         members = predictive.members.double().flatten(1).cpu().numpy()
         values = predictive.targets.double().flatten().cpu().numpy()
-        below = [part.reshape(len(part), -1).cpu().numpy() for part in ranks]
+        below = [batch.ranks.reshape(len(batch.ranks), -1).cpu().numpy() for batch in batches]
         found = {"targets": values, "ranks": np.concatenate(below)}
     return Evaluation(
-        weights=weights,
+        weights=posterior.weights,
         chain_ids=np.array([draw.chain_id for draw in posterior.draws]),
         cycles=posterior.cycles,
-        log_scores=torch.cat(scores, dim=1).cpu().numpy(),
+        log_scores=torch.cat([batch.scores.result() for batch in batches], dim=1).cpu().numpy(),
         members=members,
         **found,
     )

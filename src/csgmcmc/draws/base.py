@@ -9,12 +9,12 @@ from typing import Any, get_args, overload
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count, check_kind, check_real, counted
+from csgmcmc.arguments import check_choice, check_count, check_kind, counted
 from csgmcmc.draws.manifest import Key
 from csgmcmc.draws.tensors import part_of
 from csgmcmc.files import readable_size
 from csgmcmc.schedules.base import Stage
-from csgmcmc.shards import do_first, local_shard, mesh_of
+from csgmcmc.shards import local_shard, mesh_of
 
 Tensors = Mapping[str, Tensor]
 """Parameters and buffers by name, as in a module's `state_dict`."""
@@ -31,15 +31,13 @@ class Draw:
         step: the step after which it was taken.
         cycle: cycle of that step.
         stage: stage of that step.
-        log_likelihood: of the whole data set under these weights, or None if not computed.
     """
 
     chain_id: int
     step: int
     cycle: int
     stage: Stage
-    log_likelihood: float | None
-    _load: Callable[..., Tensors] = field(repr=False, compare=False)
+    _load: Callable[[], Tensors] = field(repr=False, compare=False)
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers by name. Large ones of a store are memory-mapped from its file.
@@ -54,17 +52,14 @@ class Draw:
     def load_into(self, model: nn.Module) -> None:
         """Copy the draw's weights and buffers into `model`.
 
-        If the model is sharded over processes, each of them must call this. The first one checks
-        the file, and each reads its own part.
+        If the model is sharded over processes, each of them copies its own part.
         """
         check_kind("model", model, nn.Module, "a torch.nn.Module")
         state = model.state_dict()
-        mesh = mesh_of(state.values())
-        if mesh is None:
-            model.load_state_dict(self.tensors())
+        found = self.tensors()
+        if mesh_of(state.values()) is None:
+            model.load_state_dict(found)
             return
-        do_first(mesh, lambda: len(self._load()))
-        found = self._load(check=False)
         if unexpected := found.keys() - state.keys():
             raise ValueError(f"model has no {min(unexpected)}, which the draw has")
         with torch.no_grad():
@@ -104,7 +99,6 @@ class Draws(ABC, Sequence[Draw]):
         cycle: int = 0,
         stage: Stage = "sample",
         chain_id: int = 0,
-        log_likelihood: float | None = None,
     ) -> None:
         """Keep a copy of the parameters and buffers of `model`.
 
@@ -117,31 +111,17 @@ class Draws(ABC, Sequence[Draw]):
             cycle: cycle of that step.
             stage: stage of that step.
             chain_id: number of the chain.
-            log_likelihood: of the whole data set under these weights, if known.
         """
         step = check_count("step", step, at_least=0)
         cycle = check_count("cycle", cycle, at_least=0)
         check_choice("stage", stage, get_args(Stage))
         chain_id = check_count("chain_id", chain_id, at_least=0)
         tensors = partial(dict, tensors_of(model))
-        if log_likelihood is not None:
-            log_likelihood = check_real("log_likelihood", log_likelihood)
-        self._append(Draw(chain_id, step, cycle, stage, log_likelihood, tensors))
+        self._append(Draw(chain_id, step, cycle, stage, tensors))
 
     @abstractmethod
     def _append(self, draw: Draw) -> None:
         """Keep a copy of `draw`, whose tensors are still those of the model."""
-
-    def set_log_likelihood(self, draw: Draw, value: float) -> None:
-        """Set the log-likelihood of the whole data set under `draw`, replacing an earlier value."""
-        check_kind("draw", draw, Draw, "a draw")
-        key = (draw.chain_id, draw.step)
-        if key not in self._kept:
-            raise ValueError(f"there is no draw of chain {draw.chain_id} at step {draw.step} here")
-        self._set_log_likelihood(key, check_real("value", value))
-
-    @abstractmethod
-    def _set_log_likelihood(self, key: Key, value: float) -> None: ...
 
     @abstractmethod
     def _draw(self, key: Key) -> Draw:

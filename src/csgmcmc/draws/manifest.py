@@ -1,9 +1,9 @@
 """The manifests of a store: which draws exist, compared with the files that are there.
 
-A manifest has a header line with provenance, then one line per draw, and one per log-likelihood
-that was set later. A line is the CRC-32 of a JSON object, a space, and the object. Lines are only
-ever appended. A line that was torn by a crash, or changed later, does not match its CRC: it is
-reported and skipped, and the rest stays usable.
+A manifest has a header line with provenance, then one line per draw. A line is the CRC-32 of a JSON
+object, a space, and the object. Lines are only ever appended. A line that was torn by a crash, or
+changed later, does not match its CRC: it is reported and skipped, and the rest stays usable. Lines
+of another kind, as versions before 0.3.0 have written for log-likelihoods, are ignored.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from csgmcmc.errors import StoreError
-from csgmcmc.files import atomic_write, file_sizes, flush, identity_of, is_locked, parts_of
+from csgmcmc.files import atomic_write, file_sizes, identity_of, is_locked, parts_of
 
 FORMAT = 2
 """The newest format of a store that can be read; new stores are of format 1."""
@@ -34,7 +34,6 @@ class Manifest:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: tuple[int, ...] | None = None  # the file, when it was last read or written
-        self._is_flushed = True
 
     def is_known(self) -> bool:
         """Whether the file is as this object has read or written it last."""
@@ -56,31 +55,23 @@ class Manifest:
                 problems.append(f"{self.path.name}, line {number}: {torn}, skipped")
         return json.loads(f"[{b','.join(good).decode()}]"), problems  # one call: much faster
 
-    def append(self, record: Record, *, flushed: bool = True) -> None:
-        """Append a line, by the only writer.
-
-        Returns once it is on disk. With `flushed=False` that waits for `flush`: a crash of the
-        machine may lose the line, but a crash of the process does not.
-        """
-        text = json.dumps(record, separators=(",", ":"))
-        line = f"{zlib.crc32(text.encode()):08x} {text}\n".encode()
+    def append(self, record: Record) -> None:
+        """Append a line, by the only writer; returns once it is on disk."""
+        line = encoded(record)
         with open(self.path, "ab+") as file:
             if file.tell():  # do not append to a torn line
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
-            self._is_flushed = False
             file.write(line)
             file.flush()
-            if flushed:
-                os.fsync(file.fileno())
-                self._is_flushed = True
+            os.fsync(file.fileno())
         self._seen = identity_of(self.path)
 
-    def flush(self) -> None:
-        """Wait until every line that was appended is on disk."""
-        if not self._is_flushed:
-            flush(self.path)
-            self._is_flushed = True
+
+def encoded(record: Record) -> bytes:
+    """A record as a line."""
+    text = json.dumps(record, separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 class Manifests:
@@ -150,15 +141,12 @@ class Manifests:
         """Note the header of a chain; returns the draws whose files are whole."""
         self.headers.pop(chain_id, None)
         kept: dict[Key, Record] = {}
-        log_likelihoods: dict[int, float] = {}
         for record in records:
             if record.get("chain", chain_id) != chain_id:
                 path = self.of_chain(chain_id).path
                 raise StoreError(f"{path} is the manifest of chain {record['chain']}: rename it")
             if "provenance" in record:
                 self.headers[chain_id] = record
-            elif "likelihood_of" in record:
-                log_likelihoods[record["likelihood_of"]] = record["log_likelihood"]
             elif "draw" in record:
                 kept[chain_id, record["step"]] = record
                 for name, size in files_of(record).items():
@@ -166,9 +154,6 @@ class Manifests:
                         found = f"{sizes[name]} of {size} bytes" if name in sizes else "missing"
                         problems.append(f"draws/{name}: {found}")
                         kept.pop((chain_id, record["step"]), None)
-        for step, value in log_likelihoods.items():
-            if (chain_id, step) in kept:
-                kept[chain_id, step]["log_likelihood"] = value
         return kept
 
 
@@ -189,17 +174,14 @@ def read_dtype(folder: Path) -> torch.dtype | None:
     file = folder / "store.json"
     try:
         found = json.loads(file.read_bytes())
+        if found["format"] > FORMAT:
+            raise StoreError(f"{file} says format {found['format']}, newer: upgrade csgmcmc")
+        name = found.get("dtype")
+        return None if name is None else getattr(torch, name.removeprefix("torch."))
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{file} is damaged: {error}") from error
-    number, dtype = (found.get("format"), found.get("dtype")) if type(found) is dict else (0, None)
-    name = str(dtype).removeprefix("torch.")
-    if type(number) is not int or number < 1 or not (dtype is None or hasattr(torch, name)):
-        raise StoreError(f"{file} is damaged: format and dtype of the store are missing")
-    if number > FORMAT:
-        raise StoreError(f"{file} says format {number}, newer than {FORMAT}: upgrade csgmcmc")
-    return None if dtype is None else getattr(torch, name)
 
 
 def settle_dtype(folder: Path, dtype: torch.dtype | None) -> torch.dtype | None:

@@ -46,10 +46,7 @@ class MemoryDraws(Draws):
             name: newest[name] if name in newest and _same(newest[name], tensor) else tensor.clone()
             for name, tensor in tensors.items()
         }
-        self._kept[key] = replace(draw, _load=partial(_load, self._newest))
-
-    def _set_log_likelihood(self, key: Key, value: float) -> None:
-        self._kept[key] = replace(self._kept[key], log_likelihood=value)
+        self._kept[key] = replace(draw, _load=partial(dict, self._newest))
 
     def _draw(self, key: Key) -> Draw:
         return self._kept[key]
@@ -57,8 +54,3 @@ class MemoryDraws(Draws):
 
 def _same(kept: Tensor, tensor: Tensor) -> bool:
     return kept.dtype == tensor.dtype and torch.equal(kept, tensor.to(kept.device))
-
-
-def _load(copies: dict[str, Tensor], **_: bool) -> dict[str, Tensor]:
-    """The tensors of a draw; in memory there is nothing to check."""
-    return dict(copies)

@@ -19,8 +19,7 @@ import os
 import platform
 import threading
 import warnings
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -46,9 +45,7 @@ from csgmcmc.draws.manifest import (
 from csgmcmc.draws.tensors import (
     CheckedFiles,
     CommonTensors,
-    Only,
     checksum,
-    read_tensors,
     write_tensors,
 )
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
@@ -77,7 +74,7 @@ class DrawStore(Draws):
         self,
         path: str | os.PathLike[str],
         *,
-        only: Only | None = None,
+        only: Collection[str] | Callable[[str], bool] | None = None,
         dtype: torch.dtype | None = None,
         provenance: dict[str, Any] | None = None,
     ) -> None:
@@ -85,7 +82,8 @@ class DrawStore(Draws):
         if dtype is not None:
             check_dtype("dtype", dtype)
         if only is not None and not callable(only):
-            only = check_items("only", only, "names of tensors, or a function of a name")
+            names = check_items("only", only, "names of tensors, or a function of a name")
+            only = set(names).__contains__
         self.path = check_path("path", path)
         self.provenance = _plain_provenance(provenance)
         self._place = f"('{self.path}')"
@@ -94,13 +92,13 @@ class DrawStore(Draws):
         self._base = CommonTensors(self.path / "base.safetensors")
         self._manifests = Manifests(self.path)
         self._locks: dict[int, FileLock] = {}
-        self._cleaned: set[int] = set()  # chains of which no temporary file is left
         self._mutex = threading.RLock()  # for writers in several threads
         with readable_io_errors(self.path, "reading the store"):
             self._dtype = dtype or read_dtype(self.path)
             self.problems: list[str] = self._manifests.read_all()
             """One sentence per damaged or leftover file."""
-            if self._needs_base() and not self._base.exists():
+            needs_base = any(record["base"] for record in self._kept.values())
+            if needs_base and not self._base.exists():
                 self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")
         if self.problems:
             more = ["..."] if len(self.problems) > 5 else []
@@ -120,10 +118,14 @@ class DrawStore(Draws):
     def _draw(self, key: Key) -> Draw:
         record = self._kept[key]
         load = partial(self._load, record)
-        return Draw(*key, record["cycle"], record["stage"], record["log_likelihood"], load)
+        return Draw(*key, record["cycle"], record["stage"], load)
 
-    def _load(self, record: Record, check: bool = True) -> dict[str, Tensor]:
-        tensors = self._read_draw(record, check)
+    def _load(self, record: Record) -> dict[str, Tensor]:
+        file, digest = self._file(record["draw"]), record["checksum"]
+        if "shards" in record:  # written by 0.2.0
+            tensors, _ = self._files.read_index(file, digest)
+        else:
+            tensors = self._files.read(file, digest)
         if not record["base"]:
             return tensors
         base = self._base.tensors()
@@ -131,19 +133,8 @@ class DrawStore(Draws):
             raise StoreError(f"{self._base.path}: missing or damaged, draws are incomplete")
         return {**base, **tensors}
 
-    def _read_draw(self, record: Record, check: bool = True) -> dict[str, Tensor]:
-        """The tensors in the draw's own file; without `check`, only pages in use are read."""
-        file = self._file(record["draw"])
-        if "shards" in record:
-            return self._files.read_index(file, record["checksum"])[0]
-        return self._files.read(file, record["checksum"]) if check else read_tensors(file)
-
     def _file(self, name: str) -> Path:
         return self.path / "draws" / name
-
-    def _needs_base(self) -> bool:
-        """Whether there are draws that cannot be read without the base."""
-        return any(record["base"] for record in self._kept.values())
 
     def verify(self) -> list[str]:
         """Read every draw, and return one sentence for each file that is damaged."""
@@ -201,34 +192,15 @@ class DrawStore(Draws):
         """Read what others have written before this process has taken the lock."""
         if (found := settle_dtype(self.path, self._dtype)) != self._dtype:
             raise StoreError(f"{self.path} keeps draws in dtype={found}, not dtype={self._dtype}")
-        if chain_id not in self._cleaned:
-            remove_leftover_parts(self.path, chain_id)
-            self._cleaned.add(chain_id)
+        remove_leftover_parts(self.path, chain_id)
         self._manifests.read([chain_id])
-
-    @contextmanager
-    def locked(self, chain_ids: Collection[int]) -> Iterator[None]:
-        """Hold the locks of several chains, to set log-likelihoods of their draws.
-
-        They are flushed when a lock is released, and with the next draw: a crash of the machine
-        before that may lose them, but a crash of the process does not.
-        """
-        with self._mutex:
-            to_lock = [chain_id for chain_id in chain_ids if not self._holds(chain_id)]
-        try:
-            for chain_id in to_lock:
-                self.lock_chain(chain_id)
-            yield
-        finally:
-            self.close(to_lock)
 
     def close(self, chain_ids: Collection[int] | None = None) -> None:
         """Release the locks of some chains, by default of all; the next append takes them again."""
-        with self._mutex, readable_io_errors(self.path, "flushing"), ExitStack() as every:
+        with self._mutex:
             chosen = self._locks.keys() if chain_ids is None else set(chain_ids)
             for chain_id in self._locks.keys() & chosen:
-                every.callback(self._locks.pop(chain_id).release)
-                every.callback(self._manifests.of_chain(chain_id).flush)  # before that
+                self._locks.pop(chain_id).release()
 
     # Writing
 
@@ -245,15 +217,13 @@ class DrawStore(Draws):
         def keep(contents: Named) -> Record | None:
             if held is None:
                 return self._write(draw, tensors, contents)
-            # Of a draw that 0.2.0 has sharded, the line has the checksum of the index.
-            stored = checksum(self._read_draw(held)) if "shards" in held else held["checksum"]
-            return held if checksum(contents, self._dtype) == stored else None
+            return held if checksum(contents, self._dtype) == held["checksum"] else None
 
         action = f"writing the draw of chain {chain_id}, step {step}"
         with self._mutex, readable_io_errors(self.path, action):
             held = do_first(mesh, prepare)
             if self._only is not None:
-                tensors = self._base.split(tensors, self._only, self._needs_base, mesh)
+                tensors = self._base.split(tensors, self._only, mesh)
             record = gather_to_first(mesh, tensors, keep)
             if record is None:
                 raise DrawConflictError(chain_id, step)
@@ -270,7 +240,7 @@ class DrawStore(Draws):
             "step": draw.step,
             "cycle": draw.cycle,
             "stage": draw.stage,
-            "log_likelihood": draw.log_likelihood,
+            "log_likelihood": None,  # versions before 0.3.0 read it
             "base": self._base.checksum if self._only is not None else None,
             "bytes": self._file(name).stat().st_size,
             "checksum": digest,
@@ -292,14 +262,6 @@ class DrawStore(Draws):
         self._manifests.of_chain(chain_id).append(header)
         flush(self.path / "chains")
         self._manifests.headers[chain_id] = header
-
-    def _set_log_likelihood(self, key: Key, value: float) -> None:
-        chain_id, step = key
-        action = f"setting the log-likelihood of chain {chain_id}, step {step}"
-        line = {"likelihood_of": step, "chain": chain_id, "log_likelihood": value}
-        with self._mutex, self.locked([chain_id]), readable_io_errors(self.path, action):
-            self._manifests.of_chain(chain_id).append(line, flushed=False)  # `close` flushes it
-            self._kept[key] = {**self._kept[key], "log_likelihood": value}
 
 
 def _plain_provenance(provenance: dict[str, Any] | None) -> dict[str, Any]:

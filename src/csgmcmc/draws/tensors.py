@@ -4,12 +4,11 @@ The package of that name is not used: it cannot write one tensor at a time, and 
 three times as long to read a draw, which is longer than a small model's forward pass.
 """
 
-import errno
 import json
 import math
 import os
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.errors import StoreError
-from csgmcmc.files import EXHAUSTED, atomic_write, identity_of, reason_of
+from csgmcmc.files import atomic_write, identity_of, reason_of
 from csgmcmc.shards import (
     Named,
     do_first,
@@ -29,9 +28,6 @@ from csgmcmc.shards import (
     local_shard,
     local_slices,
 )
-
-Only = Collection[str] | Callable[[str], bool]
-"""Names of the tensors that each draw stores, or a predicate of a name."""
 
 DTYPES = {  # by their names in the format
     "BOOL": torch.bool,
@@ -100,8 +96,7 @@ def write_tensors(
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a file, memory-mapped if it is large: pages are read when they are used.
 
-    Raises `StoreError` if the file is missing or damaged, an `OSError` or a `MemoryError` if the
-    process has no more descriptors or memory.
+    Raises `StoreError` if it cannot be read.
     """
     try:
         content = _content(path)
@@ -111,11 +106,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = {name: _tensor_at(content, start, entry) for name, entry in header.items()}
         for alias, name in json.loads(metadata.get("aliases", "{}")).items():
             tensors[alias] = tensors[name]
-    except MemoryError:
-        raise
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in EXHAUSTED:
-            raise
         raise StoreError(f"{path}: cannot be read ({reason_of(error)})") from error
     return tensors
 
@@ -171,22 +162,16 @@ def _content(path: Path) -> memoryview:
         size = os.fstat(file.fileno()).st_size
         if size <= MAX_READ:
             return memoryview(bytearray(file.read()))
-    try:  # Python's mmap keeps a descriptor for each mapping: 1024 draws would be too many
-        mapped = torch.from_file(str(path), False, size, dtype=torch.uint8, device="cpu")
-    except RuntimeError as error:  # although the file could be opened, and has this size
-        raise OSError(errno.ENOMEM, f"cannot be mapped into memory: {error}", str(path)) from error
-    return mapped.numpy().data
+    # Python's mmap keeps a descriptor for each mapping: 1024 draws would be too many.
+    return torch.from_file(str(path), False, size, dtype=torch.uint8, device="cpu").numpy().data
 
 
 def _tensor_at(content: memoryview, start: int, entry: dict[str, Any]) -> Tensor:
     dtype, shape = DTYPES[entry["dtype"]], entry["shape"]
-    first, end = entry["data_offsets"]
-    count = math.prod(shape)
-    if end - first != count * dtype.itemsize:
-        raise ValueError(f"{end - first} bytes for a tensor of shape {shape} and {dtype}")
+    count, offset = math.prod(shape), start + entry["data_offsets"][0]
     if not count:
         return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(content, dtype=dtype, count=count, offset=start + first).view(shape)
+    return torch.frombuffer(content, dtype=dtype, count=count, offset=offset).view(shape)
 
 
 def part_of(tensors: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
@@ -268,30 +253,22 @@ class CommonTensors:
         return self._tensors
 
     def split(
-        self, tensors: dict[str, Tensor], only: Only, is_needed: Callable[[], bool], mesh: Any
+        self, tensors: dict[str, Tensor], only: Callable[[str], bool], mesh: Any
     ) -> dict[str, Tensor]:
         """The tensors that a draw stores; the others are written here, or must equal these.
 
-        All processes of the mesh call this. `is_needed`: whether there are draws that need it.
+        All processes of the mesh call this.
         """
-        wanted = only if callable(only) else set(only).__contains__
-        kept = {name: tensor for name, tensor in tensors.items() if wanted(name)}
+        kept = {name: tensor for name, tensor in tensors.items() if only(name)}
         if not kept:
-            raise ValueError(f"only={only!r} keeps nothing of {', '.join(tensors)}")
+            raise ValueError(f"only= keeps nothing of {', '.join(tensors)}")
         rest = {name: tensor for name, tensor in tensors.items() if name not in kept}
-        if do_first(mesh, lambda: bool(rest) and self._is_to_write(is_needed)):
+        if do_first(mesh, lambda: bool(rest) and not self.tensors()):
             # If another chain has written it meanwhile, that one stays and is compared with.
             write = partial(write_tensors, self.path, rest, overwrite=False)
             gather_to_first(mesh, rest, lambda contents: write(contents=contents))
         do_together(mesh, lambda: self._compare(rest, mesh))
         return kept
-
-    def _is_to_write(self, is_needed: Callable[[], bool]) -> bool:
-        if self.tensors():
-            return False
-        if is_needed():
-            raise StoreError(f"{self.path} is missing: the draws in the store need it")
-        return True
 
     def _compare(self, rest: dict[str, Tensor], mesh: Any) -> None:
         """Raise a `StoreError` if a tensor, or the part of it held here, differs from the file."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from csgmcmc.discovery import lazy_attributes
-from csgmcmc.posterior.batchnorm import refresh_batchnorm, refresh_draws
+from csgmcmc.posterior.batchnorm import refresh_batchnorm
 from csgmcmc.posterior.likelihoods.base import Likelihood
 from csgmcmc.posterior.likelihoods.classes import Bernoulli, Categorical
 from csgmcmc.posterior.likelihoods.counts import NegativeBinomial, Poisson
@@ -31,7 +31,6 @@ __all__ = [
     "StudentT",
     "harmonic_weights",
     "refresh_batchnorm",
-    "refresh_draws",
     "stacking_weights",
 ]
 

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from csgmcmc.posterior.likelihoods.base import ClassLikelihood, NumberLikelihood
 
 
+CLASSES_LAST = "if the classes come last, give likelihood=Categorical(dim=-1)"
+
+
 class Average(ABC):
-    """A prediction averaged over draws.
+    """The prediction for one batch, averaged over draws with `weights` that sum to 1.
 
     Control flow in `add_parts` and `result` does not depend on values, so that `torch.export` can
     trace them.
@@ -29,18 +32,27 @@ class Average(ABC):
 
     mean: Tensor
     squares: Tensor
-    """Weighted sum of squared deviations: the variance, if the weights sum to 1."""
+    """Weighted sum of squared deviations: the variance, once all draws are added."""
 
-    def __init__(self) -> None:
-        self.weight: Tensor | None = None  # sum of the weights
+    def __init__(
+        self,
+        likelihood: Any,
+        weights: Floats,
+        targets: Tensor | None = None,
+        *,
+        keep_members: bool = False,
+    ) -> None:
+        self.likelihood, self.weights, self.targets = likelihood, weights, targets
+        self.weight: Tensor | None = None  # sum of the weights of what was added
         self.sums: list[Tensor] = []  # weighted sums of other values
-        self.kept: list[Tensor] = []
+        self.kept: list[Tensor] | None = [] if keep_members else None
 
-    def add(self, weights: Floats, outputs: Any, keep_members: bool = False) -> None:
-        """Add the outputs of some draws, of shape (draws, batch, ...), with the draws' weights."""
+    def add(self, numbers: list[int], outputs: Any) -> None:
+        """Add the outputs of some draws, of shape (draws, batch, ...), by the draws' numbers."""
         parts = self.read(outputs)
-        if keep_members:
-            self.keep(weights, outputs, parts)
+        if self.kept is not None:
+            self.kept.append(self.member(outputs, parts))
+        weights = self.weights[numbers]
         if np.count_nonzero(weights) < len(weights):  # a draw of weight 0 may hold NaNs
             counting = np.flatnonzero(weights).tolist()
             weights, parts = weights[counting], tuple(part[counting] for part in parts)
@@ -53,8 +65,8 @@ class Average(ABC):
         """The parts that are averaged, each of shape (draws, ...)."""
 
     @abstractmethod
-    def keep(self, weights: Floats, outputs: Any, parts: tuple[Tensor, ...]) -> None:
-        """Append the predictions of some draws to `kept`."""
+    def member(self, outputs: Any, parts: tuple[Tensor, ...]) -> Tensor:
+        """The predictions of some draws, to be kept."""
 
     @abstractmethod
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
@@ -82,25 +94,23 @@ class Average(ABC):
         return torch.cat(self.kept) if self.kept else None
 
     @abstractmethod
-    def result(self, targets: Tensor | None = None) -> Predictive:
-        """The average of everything that was added, in new tensors; the weights must sum to 1."""
+    def result(self) -> Predictive:
+        """The average of all draws, in new tensors."""
 
 
 class ClassAverage(Average):
     """Averages the probabilities that `likelihood` makes of outputs, in log space."""
 
-    def __init__(self, likelihood: "ClassLikelihood") -> None:
-        super().__init__()
-        self._likelihood = likelihood
-        self._class_dim: int | None = None
-        self._log_probs: Tensor | None = None
+    likelihood: "ClassLikelihood"
+    _class_dim: int | None = None
+    _log_probs: Tensor | None = None
 
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
-        log_probs, self._class_dim = self._likelihood.log_probs(outputs)
+        log_probs, self._class_dim = self.likelihood.log_probs(outputs)
         return log_probs, log_probs.exp()
 
-    def keep(self, weights: Floats, outputs: Any, parts: tuple[Tensor, ...]) -> None:
-        self.kept.append(self._shown(parts[1], dim=1))
+    def member(self, outputs: Any, parts: tuple[Tensor, ...]) -> Tensor:
+        return self._shown(parts[1], dim=1)
 
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         log_probs, probs = parts
@@ -120,49 +130,57 @@ class ClassAverage(Average):
             return values.select(dim, -1)
         return values.movedim(dim, dim + self._class_dim).contiguous()
 
-    def result(self, targets: Tensor | None = None) -> ClassPredictive:
+    def result(self) -> ClassPredictive:
         assert self._log_probs is not None  # noqa: S101  (some draw has a weight above 0)
-        log_probs = self._log_probs.clamp(torch.finfo(self._log_probs.dtype).min, 0)
+        finite = self._log_probs.clamp(torch.finfo(self._log_probs.dtype).min, 0)
+        log_probs = self._shown(self._log_probs).clamp(max=0)  # rounding may exceed 0
+        entropy = -(self.mean * finite).sum(0)
+        if self._class_dim is not None and self.targets is not None:
+            shape = self.targets.shape
+            if shape != entropy.shape and shape == log_probs.shape[:-1]:
+                raise ValueError(
+                    f"outputs of shape {tuple(log_probs.shape)} have the classes in dimension "
+                    f"{self._class_dim}, but targets have shape {tuple(shape)}: {CLASSES_LAST}"
+                )
         return ClassPredictive(
-            log_probs=self._shown(self._log_probs).clamp(max=0),  # rounding may exceed 0
+            log_probs=log_probs,
             class_dim=self._class_dim,
-            entropy=-(self.mean * log_probs).sum(0),
+            entropy=entropy,
             expected_entropy=-self.sums[0],
             spread=self._shown(self.squares).sqrt(),
             members=self.members(),
-            targets=targets,
+            targets=self.targets,
         )
 
 
 class NumberAverage(Average):
     """Averages the means and variances of the numbers that `likelihood` makes of outputs."""
 
-    def __init__(self, likelihood: "NumberLikelihood") -> None:
-        super().__init__()
-        self._likelihood = likelihood
-        self._weights: list[Floats] = []
-        self._parameters: list[dict[str, Tensor]] = []
+    likelihood: "NumberLikelihood"
 
-    def keep(self, weights: Floats, outputs: Any, parts: tuple[Tensor, ...]) -> None:
-        self.kept.append(parts[0])
-        self._weights.append(weights)
-        self._parameters.append(self._likelihood.parameters(outputs))
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._parameters: list[dict[str, Tensor]] = []  # of the members that are kept
 
     def read(self, outputs: Any) -> tuple[Tensor, ...]:
-        return self._likelihood.mean_and_variance(outputs)
+        return self.likelihood.mean_and_variance(outputs)
+
+    def member(self, outputs: Any, parts: tuple[Tensor, ...]) -> Tensor:
+        self._parameters.append(self.likelihood.parameters(outputs))
+        return parts[0]
 
     def add_parts(self, weights: Tensor, *parts: Tensor) -> None:
         mean, variance = parts
         sums = [weighted(weights, each) for each in (mean, variance, _gaussian_entropy(variance))]
         self.add_moments(weights, mean, *sums)
 
-    def result(self, targets: Tensor | None = None) -> NumberPredictive:
+    def result(self) -> NumberPredictive:
         noise_variance, expected_entropy = self.sums
         mixture = None
-        if self._weights:
-            names, weights = self._parameters[0], np.concatenate(self._weights)
+        if self._parameters:
+            names = self._parameters[0]
             joined = {name: torch.cat([one[name] for one in self._parameters]) for name in names}
-            mixture = Mixture(self._likelihood.family, weights, joined)
+            mixture = Mixture(self.likelihood.family, self.weights, joined)
         return NumberPredictive(
             mean=self.mean.clone(),
             noise_variance=noise_variance.clone(),
@@ -170,7 +188,7 @@ class NumberAverage(Average):
             expected_entropy=expected_entropy.clone(),
             spread=self.squares.sqrt(),
             members=self.members(),
-            targets=targets,
+            targets=self.targets,
             mixture=mixture,
         )
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.loaders import to_device
 from csgmcmc.posterior.members import Forward, plain_forward
 from csgmcmc.posterior.passes import plain_split
@@ -56,26 +55,3 @@ def _count(seen: dict[_BatchNorm, int], layer: _BatchNorm, inputs: tuple[Tensor,
     """Before each use of a layer: set its momentum so that all data points have equal weight."""
     seen[layer] += len(inputs[0])
     layer.momentum = len(inputs[0]) / seen[layer]
-
-
-def refresh_draws(
-    model: nn.Module,
-    draws: Iterable[Any],
-    loader: Iterable[Any],
-    into: Draws | None = None,
-    *,
-    forward: Forward = plain_forward,
-) -> Draws:
-    """Copy `draws` into another collection, each with its statistics re-estimated.
-
-    Draws never change: the copies go `into` a store of their own, or into memory. The weights of
-    `model` are those of the last draw afterwards.
-    """
-    into = MemoryDraws() if into is None else into
-    for draw in draws:
-        draw.load_into(model)
-        refresh_batchnorm(model, loader, forward=forward)
-        into.append(
-            model, step=draw.step, cycle=draw.cycle, stage=draw.stage, chain_id=draw.chain_id
-        )
-    return into

@@ -11,6 +11,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
+from csgmcmc.arguments import check_count
 from csgmcmc.draws import Draw
 from csgmcmc.draws.base import check_state
 from csgmcmc.loaders import to_device
@@ -162,12 +164,9 @@ class Members:
             return self._stacked_weights(numbers)
         if self._whole_stack is None:
             self._whole_stack = self._stacked_weights(range(len(self.draws)))
-        if len(numbers) == len(self.draws):
+        if numbers == list(range(len(self.draws))):
             return self._whole_stack
-        chosen: slice | list[int] = slice(numbers[0], numbers[-1] + 1)
-        if numbers != list(range(numbers[0], numbers[-1] + 1)):
-            chosen = numbers  # a copy, where a slice is a view
-        return {name: tensor[chosen] for name, tensor in self._whole_stack.items()}
+        return {name: tensor[numbers] for name, tensor in self._whole_stack.items()}
 
     def _stacked_weights(self, numbers: Iterable[int]) -> dict[str, Tensor]:
         fitted = [self.tensors_of(self.draws[number]) for number in numbers]
@@ -194,10 +193,16 @@ class Members:
 
     def run(self, model: Callable[..., Any], batch: Any) -> Any:
         """Outputs of one model."""
-        if self.autocast is None:
-            return self._forward(model, batch)
-        with torch.autocast(self.device.type, dtype=self.autocast):
-            return self._forward(model, batch)
+        try:
+            if self.autocast is None:
+                return self._forward(model, batch)
+            with torch.autocast(self.device.type, dtype=self.autocast):
+                return self._forward(model, batch)
+        except Exception as error:
+            sizes = [f"shape {tuple(t.shape)} and {t.dtype}" for t in tensors_of_tree(batch)]
+            given = f"tensors of {', '.join(sizes)}" if sizes else f"of type {type(batch).__name__}"
+            error.add_note(f"The inputs were {given}: give tensors as in training.")
+            raise
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:
@@ -220,6 +225,26 @@ def plain_forward(model: Callable[..., Any], inputs: Any) -> Any:
 def tensors_of_tree(tree: Any) -> list[Tensor]:
     """All tensors inside tuples, lists and dictionaries."""
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def batch_length(inputs: Any, remedy: str) -> int:
+    """The length of dimension 0, the batch, which all tensors inside must have in common."""
+    sizes = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors_of_tree(inputs)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(
+            "inputs must be tensors with the batch in dimension 0, at least one data point long "
+            f"and all of the same length, got {sorted(sizes)}: for others, {remedy}"
+        )
+    return sizes.pop()
+
+
+def in_parts(inputs: Any, batch_size: int) -> list[Any]:
+    """Views of at most `batch_size` data points each."""
+    size = check_count("batch_size", batch_size, at_least=1)
+    batch_length(inputs, "leave out batch_size")
+    leaves, form = pytree.tree_flatten(inputs)
+    parts = [leaf.split(size) if isinstance(leaf, Tensor) else repeat(leaf) for leaf in leaves]
+    return [pytree.tree_unflatten(part, form) for part in zip(*parts, strict=False)]
 
 
 def bytes_of(tree: Any) -> int:

@@ -1,34 +1,95 @@
-"""One pass over a loader under many draws: the loop of predictions, scores and checks."""
+"""The one loop over draws and batches, for predictions, scores and checks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from csgmcmc.arguments import shown
 from csgmcmc.loaders import check_data, is_pair
-from csgmcmc.posterior.members import Members, Outputs, bytes_of, full_precision
-from csgmcmc.posterior.predictive import Predictive
+from csgmcmc.posterior.members import bytes_of, full_precision
 from csgmcmc.progress import Bar
 
 if TYPE_CHECKING:
+    from csgmcmc.posterior.likelihoods.base import Likelihood
     from csgmcmc.posterior.posterior import Posterior
 
-Batch = tuple[Any, Any]
-"""Inputs and targets; the targets are None if there are none."""
+Batch = tuple[Any, Tensor | None]
+"""Inputs and targets, if there are any."""
 
-Split = Callable[[Any], Batch]
+Split = Callable[[Any], tuple[Any, Any]]
 """From a batch of a loader to its inputs and targets."""
 
 MAX_GROUP_BYTES = 64 * 2**20  # of inputs in memory at a time
-NO_BAR = Bar("", None, shown=False)
 
 
-def plain_split(batch: Any) -> Batch:
+class Collector(Protocol):
+    """What is computed from the outputs of all draws for one batch."""
+
+    def add(self, numbers: list[int], outputs: Any) -> None:
+        """Add the outputs of some draws, (draws, batch, ...), by the numbers of the draws."""
+
+
+C = TypeVar("C", bound=Collector)
+
+
+def over_draws(
+    posterior: "Posterior",
+    loader: Iterable[Any],
+    title: str,
+    collector: Callable[[Tensor | None], C],
+    *,
+    among: Sequence[int] | None = None,
+    split: Split | None = None,
+) -> Iterator[C]:
+    """Evaluate all draws, or those numbered `among`, on all batches of `loader`.
+
+    Yields what `collector(targets)` has made for each batch, once it has the outputs of all draws.
+    Its `add` is called in inference mode and without autocast. The progress bar has a `title`;
+    without one it is not shown. `split` is by default that of the posterior.
+
+    The loader is read once: one that shuffles gives every draw the same inputs.
+    """
+    members = posterior.members
+    total = None
+    with suppress(TypeError):  # some loaders have no length
+        total = len(loader) * len(members.draws if among is None else among)  # pyright: ignore[reportArgumentType]
+    is_shown = posterior.progress and title != ""
+    with Bar(title, total, shown=is_shown, patience=1.0, transient=True) as bar:
+        for group in _groups(loader, split or posterior.split, members.device):
+            collectors = [collector(targets) for _, targets in group]
+            with torch.inference_mode():
+                for numbers, index, outputs in members.outputs([x for x, _ in group], among):
+                    with full_precision(members.device):
+                        collectors[index].add(numbers, outputs)
+                    bar.advance(len(numbers))
+            yield from collectors  # outside inference mode, so that autograd can use the results
+
+
+def _groups(loader: Iterable[Any], split: Split, device: torch.device) -> Iterator[list[Batch]]:
+    """Batches that are evaluated together, so that each draw is loaded once for all of them."""
+    check_data(loader, "loader")
+    group: list[Batch] = []
+    size, found = 0, None
+    for batch in loader:
+        found = split(batch)
+        if not is_pair(found):
+            raise ValueError(f"split must return inputs and targets, got {shown(found)}")
+        inputs, targets = found
+        group.append((inputs, targets.to(device) if isinstance(targets, Tensor) else None))
+        size += bytes_of(inputs)
+        if size >= MAX_GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+    if found is None:
+        raise ValueError("loader gave no batches")
+
+
+def plain_split(batch: Any) -> tuple[Any, Any]:
     """Default split: a pair is inputs and targets, any other batch has no targets."""
     if is_pair(batch):
         return batch[0], batch[1]
@@ -37,105 +98,23 @@ def plain_split(batch: Any) -> Batch:
     return batch, None
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Batches that are evaluated together, so that each draw is loaded once for all of them."""
+class Scores:
+    """Log-likelihood of each data point of a batch under each draw, (draws, points)."""
 
-    members: Members
-    batches: Sequence[Batch]  # targets are on the device of the members
-    among: Sequence[int] | None = None  # numbers of the draws to evaluate; None for all
-    bar: Bar = NO_BAR  # advances by one for each draw and batch
-
-    def targets(self) -> list[Tensor]:
-        """The targets of each batch; raises if there are none."""
-        found = [targets for _, targets in self.batches if targets is not None]
-        if len(found) < len(self.batches):
+    def __init__(self, likelihood: "Likelihood", targets: Tensor | None) -> None:
+        if targets is None:
             raise ValueError(
                 "loader must give pairs of inputs and targets, the targets a tensor: for a single "
                 "batch, give [(inputs, targets)]; for batches of another form, give the posterior "
                 "a split= function"
             )
-        return found
+        self.likelihood, self.targets = likelihood, targets
+        self.parts: list[Tensor] = []
 
-    def outputs(self) -> Outputs:
-        """Numbers of some draws, index of a batch, and their outputs, (draws, batch, ...).
+    def add(self, numbers: list[int], outputs: Any) -> None:
+        """Add the outputs of some draws; `numbers` ascend from call to call."""
+        self.parts.append(self.likelihood.log_prob(outputs, self.targets))
 
-        The body of the loop runs in inference mode and without autocast. Iterate with
-        `for ... in group.outputs():`, so that an error in the body ends both.
-        """
-        inputs = [inputs for inputs, _ in self.batches]
-        with torch.inference_mode():
-            for numbers, index, outputs in self.members.outputs(inputs, self.among):
-                with full_precision(self.members.device):
-                    yield numbers, index, outputs
-                self.bar.advance(len(numbers))
-
-
-def passes(
-    posterior: "Posterior", loader: Iterable[Any], title: str, among: Sequence[int] | None = None
-) -> Iterator[Group]:
-    """The batches of one pass over `loader`, a group at a time; raises if there are none.
-
-    The loader is read only once: one that shuffles gives every draw the same inputs.
-    """
-    check_data(loader, "loader")
-    total = None
-    with suppress(TypeError):  # some loaders have no length
-        total = len(loader) * len(posterior.draws if among is None else among)  # pyright: ignore[reportArgumentType]
-    batches: list[Batch] = []
-    size, found, device = 0, None, posterior.members.device
-    with Bar(title, total, shown=posterior.progress, patience=1.0, transient=True) as bar:
-        for batch in loader:
-            found = posterior.split(batch)
-            if not is_pair(found):
-                raise ValueError(f"split must return inputs and targets, got {shown(found)}")
-            inputs, targets = found
-            batches.append((inputs, targets.to(device) if isinstance(targets, Tensor) else None))
-            size += bytes_of(inputs)
-            if size >= MAX_GROUP_BYTES:
-                yield Group(posterior.members, batches, among, bar)
-                batches, size = [], 0
-        if batches:
-            yield Group(posterior.members, batches, among, bar)
-    if found is None:
-        raise ValueError("loader gave no batches")
-
-
-def predicted(posterior: "Posterior", inputs: Any, keep_members: bool) -> Predictive:
-    """The averaged prediction for one batch."""
-    group = Group(posterior.members, [(inputs, None)], _needed_draws(posterior, keep_members))
-    return _averaged(posterior, group, keep_members)[0]
-
-
-def predictions(
-    posterior: "Posterior", loader: Iterable[Any], keep_members: bool
-) -> Iterator[Predictive]:
-    """The averaged prediction for each batch of a loader, with its targets."""
-    among = _needed_draws(posterior, keep_members)
-    for group in passes(posterior, loader, "predicting", among):
-        yield from _averaged(posterior, group, keep_members)
-
-
-def _needed_draws(posterior: "Posterior", keep_members: bool) -> list[int] | None:
-    """Numbers of the draws that a prediction needs: those of weight 0 only as members."""
-    return None if keep_members else np.flatnonzero(posterior.weights).tolist()
-
-
-def _averaged(posterior: "Posterior", group: Group, keep_members: bool) -> list[Predictive]:
-    """The averaged prediction for each batch of a group."""
-    averages = [posterior.likelihood.average() for _ in group.batches]
-    for numbers, index, outputs in group.outputs():
-        averages[index].add(posterior.weights[numbers], outputs, keep_members)
-    # Outside inference mode: autograd can use these tensors.
-    pairs = zip(averages, group.batches, strict=True)
-    return [average.result(targets) for average, (_, targets) in pairs]
-
-
-def scores(posterior: "Posterior", loader: Iterable[Any]) -> Iterator[Tensor]:
-    """Log-likelihoods of shape (draws, points), one group of batches at a time."""
-    for group in passes(posterior, loader, "scoring"):
-        targets = group.targets()
-        parts: list[list[Tensor]] = [[] for _ in targets]
-        for _, index, outputs in group.outputs():
-            parts[index].append(posterior.likelihood.log_prob(outputs, targets[index]))
-        yield torch.cat([torch.cat(each) for each in parts], dim=1)
+    def result(self) -> Tensor:
+        """The scores of all draws."""
+        return torch.cat(self.parts)

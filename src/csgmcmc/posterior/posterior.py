@@ -1,9 +1,8 @@
 """Predictions averaged over draws."""
 
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from dataclasses import replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,21 +21,19 @@ from csgmcmc.arguments import (
     shown,
 )
 from csgmcmc.devices import check_autocast, check_device
-from csgmcmc.draws import Draw, Draws, DrawStore
-from csgmcmc.loaders import Loss
+from csgmcmc.draws import Draw, DrawStore
+from csgmcmc.posterior.averages import Average
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
-from csgmcmc.posterior.members import Forward, Members, plain_forward
-from csgmcmc.posterior.passes import Split, plain_split, predicted, predictions, scores
+from csgmcmc.posterior.members import Forward, Members, in_parts, plain_forward
+from csgmcmc.posterior.passes import Scores, Split, over_draws, plain_split
 from csgmcmc.posterior.predictive import Predictive
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from csgmcmc.checks import Check
-    from csgmcmc.loop import Chain, Stepper
+    from csgmcmc.loop import Chain
     from csgmcmc.report import Report
-
-Method = Literal["uniform", "harmonic", "stacking"]
 
 # A draw of a smaller weight, relative to the largest, does not count: its share of any sum is lost
 # in rounding, and an average of such draws alone would be 0 / 0 in the precision of a model.
@@ -84,7 +81,7 @@ class Posterior:
         for draw in chosen:
             check_kind("each of draws", draw, Draw, "a draw")
         if not chosen:
-            raise ValueError("draws is empty: a posterior needs at least one draw")
+            raise ValueError(f"draws is empty, and must hold at least one draw: {shown(draws)}")
         self.model, self.progress = model, check_flag("progress", progress)
         self.forward = check_function("forward", forward)
         self.split = check_function("split", split)
@@ -131,9 +128,20 @@ class Posterior:
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return np.array([numbers[key] for key in keys])
 
-    def predict(self, inputs: Any, *, members: bool = False) -> Predictive:
-        """The averaged prediction for a batch of inputs; with `members`, also that of each draw."""
-        return predicted(self, inputs, check_flag("members", members))
+    def predict(
+        self, inputs: Any, *, members: bool = False, batch_size: int | None = None
+    ) -> Predictive:
+        """The averaged prediction for a batch of inputs.
+
+        Args:
+            inputs: as the model takes them.
+            members: also keep the prediction of each draw.
+            batch_size: number of data points to evaluate at a time, to bound the memory; the first
+                dimension of every tensor is then the batch. By default all at once.
+        """
+        parts = [inputs] if batch_size is None else in_parts(inputs, batch_size)
+        title = "" if batch_size is None else "predicting"
+        return self._predict([(part, None) for part in parts], members, title, plain_split)
 
     def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
         """The averaged prediction for all of a loader, in its order.
@@ -143,91 +151,68 @@ class Posterior:
                 turns into such pairs; the prediction holds the targets.
             members: also keep the prediction of each draw.
         """
-        parts = list(predictions(self, loader, check_flag("members", members)))
-        return type(parts[0]).joined(parts)
+        return self._predict(loader, members, "predicting")
+
+    def _predict(
+        self, loader: Iterable[Any], members: bool, title: str, split: Split | None = None
+    ) -> Predictive:
+        members = check_flag("members", members)
+        # Draws of weight 0 are needed only as members.
+        among = None if members else np.flatnonzero(self.weights).tolist()
+
+        def average(targets: Tensor | None) -> Average:
+            return self.likelihood.average(self.weights, targets, keep_members=members)
+
+        found = over_draws(self, loader, title, average, among=among, split=split)
+        parts = [average.result() for average in found]
+        return parts[0] if len(parts) == 1 else type(parts[0]).joined(parts)
 
     def log_scores(self, loader: Iterable[Any]) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, points).
 
         That of a data point is the sum over its targets: labels, pixels, tokens or outputs.
         """
-        return torch.cat(list(scores(self, loader)), dim=1)
+        return torch.cat(list(self._scores(loader)), dim=1)
 
-    def log_likelihoods(
-        self, loader: Iterable[Any] | None = None, *, again: bool = False
-    ) -> NDArray[np.float64]:
-        """Log-likelihood of a whole data set under each draw, stored with the draws.
+    def _scores(self, loader: Iterable[Any]) -> Iterator[Tensor]:
+        for batch in over_draws(self, loader, "scoring", partial(Scores, self.likelihood)):
+            yield batch.result()
 
-        Values that all draws already have are returned without reading the loader, unless `again`
-        is true. Give the training data, one epoch, without augmentation. For a list of draws the
-        values are stored in this posterior only.
+    def log_likelihoods(self, loader: Iterable[Any]) -> NDArray[np.float64]:
+        """Log-likelihood of a whole data set under each draw.
+
+        Give the training data, one epoch, without augmentation.
         """
-        known = [draw.log_likelihood for draw in self.draws]
-        if not check_flag("again", again) and not any(value is None for value in known):
-            return np.array(known, dtype=float)
-        if loader is None:
-            raise ValueError(
-                "the draws' log-likelihoods are not known: give the training data as loader"
-            )
         totals = np.zeros(len(self.draws))
-        source = self._source
-        with ExitStack() as writing:
-            if isinstance(source, DrawStore):  # raises now rather than after the work
-                writing.enter_context(source.locked({draw.chain_id for draw in self.draws}))
-            for found in scores(self, loader):
-                totals += found.sum(1).cpu().numpy()
-            if isinstance(source, Draws):
-                for draw, value in zip(self.draws, totals, strict=True):
-                    source.set_log_likelihood(draw, value)
-        self.members.draws = [
-            replace(draw, log_likelihood=float(value))
-            for draw, value in zip(self.draws, totals, strict=True)
-        ]
+        for found in self._scores(loader):
+            totals += found.sum(1).cpu().numpy()
         return totals
 
     def weigh(
         self,
-        method: Method,
-        loader: Iterable[Any] | None = None,
+        method: Literal["harmonic", "stacking"],
+        loader: Iterable[Any],
         *,
-        by: Literal["cycle", "draw"] = "cycle",
-        regions: ArrayLike | None = None,
         temperature: float | None = None,
     ) -> "Posterior":
-        """The same draws with other weights.
+        """The same draws with other weights; the draws of a cycle share its weight equally.
 
         Args:
-            method: "uniform": equal weights. "harmonic": cycles by the harmonic mean of their
-                draws' likelihoods of the training data. "stacking": the weights with the best log
-                score on held-out data.
-            loader: for "harmonic" the training data, needed once; for "stacking" held-out data.
-            by: what "stacking" weighs: cycles, or single draws.
-            regions: number of the region of each draw, in place of its cycle; -1 leaves it out.
+            method: "harmonic": cycles by the harmonic mean of their draws' likelihoods of the
+                training data. "stacking": the weights with the best log score on held-out data.
+            loader: for "harmonic" the training data; for "stacking" held-out data.
             temperature: at which the draws were sampled; required for "harmonic".
         """
         from csgmcmc.posterior.weights import harmonic_weights, stacking_weights  # noqa: PLC0415
 
-        check_choice("method", method, ("uniform", "harmonic", "stacking"))
-        check_choice("by", by, ("cycle", "draw"))
-        if by == "draw" and (method != "stacking" or regions is not None):
-            raise ValueError("by='draw' is for stacking without regions")
-        labels = self.cycles if regions is None else np.asarray(regions)
-        if labels.shape != self.weights.shape or labels.dtype.kind not in "iuf":
-            raise ValueError(
-                f"regions must be one number for each of {len(self.draws)} draws, got "
-                f"{shown(regions)}"
-            )
-        weights: ArrayLike = (labels >= 0).astype(float)
+        check_choice("method", method, ("harmonic", "stacking"))
         if method == "harmonic":
             if temperature is None:
                 raise ValueError("temperature of the draws is required for method='harmonic'")
             likelihoods = self.log_likelihoods(loader)
-            weights = harmonic_weights(likelihoods, labels, temperature=temperature)
-        elif method == "stacking":
-            if loader is None:
-                raise ValueError("loader of held-out data is required for method='stacking'")
-            held_out = self.log_scores(loader).cpu().numpy()
-            weights = stacking_weights(held_out, None if by == "draw" else labels)
+            weights = harmonic_weights(likelihoods, self.cycles, temperature=temperature)
+        else:
+            weights = stacking_weights(self.log_scores(loader).cpu().numpy(), self.cycles)
         other = copy(self)  # stacked draws are shared
         other.weights = self._weights_of(weights)
         return other
@@ -254,39 +239,24 @@ class Posterior:
         values[values < MIN_RELATIVE_WEIGHT] = 0
         return values / values.sum()
 
-    def check(
-        self,
-        loader: Iterable[Any],
-        *,
-        run: "Chain | Stepper | None" = None,
-        loss: Loss | None = None,
-        data: Iterable[Any] | None = None,
-        show: bool = False,
-    ) -> "Check":
+    def check(self, loader: Iterable[Any], **options: Any) -> "Check":
         """Check whether the draws were sampled, mix and are calibrated, on held-out data.
 
-        The arguments are those of `csgmcmc.checks.check`.
+        The options are those of `csgmcmc.checks.check`: `run`, `loss`, `data` and `show`.
         """
         from csgmcmc.checks import check  # noqa: PLC0415  (slow to import)
 
-        return check(self, loader, run=run, loss=loss, data=data, show=show)
+        return check(self, loader, **options)
 
-    def report(
-        self,
-        loader: Iterable[Any] | None = None,
-        *,
-        other: Iterable[Any] | None = None,
-        run: "Chain | Stepper | None" = None,
-        loss: Loss | None = None,
-        data: Iterable[Any] | None = None,
-        title: str | None = None,
-        path: str | PathLike[str] | None = None,
-    ) -> "Report":
-        """Make a page of the run, one HTML file; the arguments are those of `csgmcmc.report`."""
+    def report(self, loader: Iterable[Any] | None = None, **options: Any) -> "Report":
+        """Make a page of the run, one HTML file.
+
+        The options are those of `csgmcmc.report.report`: `other`, `run`, `loss`, `data`, `title`
+        and `path`.
+        """
         from csgmcmc.report import report  # noqa: PLC0415  (slow to import)
 
-        options: Any = {"other": other, "run": run, "loss": loss, "data": data}
-        return report(self, loader, **options, title=title, path=path)
+        return report(self, loader, **options)
 
     def export(
         self, path: str | PathLike[str], inputs: Any, *, dynamic_shapes: Any = None

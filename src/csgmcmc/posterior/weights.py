@@ -18,7 +18,6 @@ from csgmcmc.diagnostics.arrays import check_numbers
 Weights = NDArray[np.float64]
 
 MAX_STEPS = 10_000  # of EM
-MAX_CHANGE = 1e-6  # of any weight in the last step of EM
 MAX_GAP = 1e-4  # nats of mean log score between stacking weights and the best
 
 
@@ -80,17 +79,15 @@ def stacking_weights(
     if not np.isfinite(best).all():
         raise ValueError("a held-out point has likelihood 0 under every draw: no weights help it")
     likelihoods, shares_of_points = np.exp(grouped - best), points / points.sum()
-    shares = _maximise_log_score(likelihoods, shares_of_points)
-    if smoothing > 0:
-        shares = _smooth(shares, likelihoods, shares_of_points, smoothing / points.sum())
+    shares = _maximise(likelihoods, shares_of_points, smoothing / points.sum())
     with np.errstate(divide="ignore"):
         return _spread(labels, dict(zip(names, np.log(shares), strict=True)))
 
 
-def _maximise_log_score(likelihoods: NDArray[np.float64], points: Weights) -> Weights:
+def _maximise(likelihoods: NDArray[np.float64], points: Weights, prior_count: float) -> Weights:
     """The best shares for likelihoods of shape (groups, points), scaled point by point.
 
-    `points` are the weights of the points, whose sum is 1.
+    `points` are the weights of the points, whose sum is 1, and `prior_count` is relative to it.
     """
     count = len(likelihoods)
 
@@ -102,31 +99,16 @@ def _maximise_log_score(likelihoods: NDArray[np.float64], points: Weights) -> We
     start, bounds = np.full(count, 1 / count), [(0.0, None)] * count
     options = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-14, "gtol": MAX_GAP / 10}
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    shares = found.x / found.x.sum()
+    shares = found.x / found.x.sum() + prior_count
     for _ in range(MAX_STEPS):
-        # The log score is concave: no shares are better by more than the largest gain.
+        shares /= shares.sum()
+        # The objective is concave: no shares are better by more than this gap.
         gains = likelihoods @ (points / (shares @ likelihoods))
-        if gains.max() - 1 <= MAX_GAP:
+        if prior_count:
+            gains += prior_count / shares
+        if gains.max() - shares @ gains <= MAX_GAP:
             break
         shares = shares * gains  # a step of EM
-    return shares / shares.sum()
-
-
-def _smooth(
-    shares: Weights, likelihoods: NDArray[np.float64], points: Weights, prior_count: float
-) -> Weights:
-    """Shares that maximise the log score and a Dirichlet prior's log density, by EM.
-
-    `prior_count` is relative to the sum of all points.
-    """
-    shares = shares + prior_count
-    shares /= shares.sum()
-    for _ in range(MAX_STEPS):
-        new = shares * (likelihoods @ (points / (shares @ likelihoods))) + prior_count
-        new /= new.sum()
-        change, shares = np.abs(new - shares).max(), new
-        if change < MAX_CHANGE:
-            break
     return shares
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from csgmcmc.arguments import shown
-from csgmcmc.posterior.averages import Average, ClassAverage, NumberAverage
-from csgmcmc.posterior.predictive import scipy_family
+from csgmcmc.posterior.averages import CLASSES_LAST, Average, ClassAverage, NumberAverage
+from csgmcmc.posterior.predictive import Floats, scipy_family
 
 
 class Likelihood(ABC):
@@ -28,9 +28,14 @@ class Likelihood(ABC):
         That of a data point is the sum over its labels, pixels or tokens.
         """
 
-    @abstractmethod
-    def average(self) -> Average:
-        """An empty average, to which outputs of draws are added."""
+    average_type: ClassVar[type[Average]]
+    """How predictions are averaged over draws."""
+
+    def average(
+        self, weights: Floats, targets: Tensor | None = None, *, keep_members: bool = False
+    ) -> Average:
+        """An empty average for one batch, for draws of these weights."""
+        return self.average_type(self, weights, targets, keep_members=keep_members)
 
     def __repr__(self) -> str:
         options = [f"{name}={shown(value)}" for name, value in vars(self).items() if name[0] != "_"]
@@ -40,6 +45,7 @@ class Likelihood(ABC):
 class ClassLikelihood(Likelihood):
     """A distribution of classes; targets are class numbers."""
 
+    average_type = ClassAverage
     ignore_index: int | None = None
     """A target that does not count."""
 
@@ -52,7 +58,7 @@ class ClassLikelihood(Likelihood):
 
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
         log_probs, _ = self.log_probs(outputs)
-        targets = in_shape(targets, log_probs.shape[2:])
+        targets = in_shape(targets, log_probs.shape[2:], hint=f"; {CLASSES_LAST}")
         if targets.is_floating_point() or targets.is_complex():
             raise ValueError(
                 f"targets must be class numbers, got {targets.dtype}: convert them with "
@@ -70,9 +76,6 @@ class ClassLikelihood(Likelihood):
         index = classes.expand(len(log_probs), 1, *classes.shape)
         return per_point(log_probs.gather(1, index).squeeze(1) * counts)
 
-    def average(self) -> Average:
-        return ClassAverage(self)
-
 
 class NumberLikelihood(Likelihood):
     """A distribution of numbers, one of the families of `scipy.stats`.
@@ -81,6 +84,7 @@ class NumberLikelihood(Likelihood):
     have the shape of the first output; those of shape (batch,) also fit outputs of (batch, 1).
     """
 
+    average_type = NumberAverage
     family: ClassVar[str]
     """Name of the distribution in `scipy.stats`."""
 
@@ -109,23 +113,20 @@ class NumberLikelihood(Likelihood):
             below = below - between * members.pmf(values)
         return torch.from_numpy(below).to(like.device)
 
-    def average(self) -> Average:
-        return NumberAverage(self)
-
 
 def at_least_float32(tensor: Tensor) -> Tensor:
     """Widen half precision, for averages and logarithms."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
-def in_shape(targets: Tensor, shape: torch.Size) -> Tensor:
+def in_shape(targets: Tensor, shape: torch.Size, hint: str = "") -> Tensor:
     """Targets in the shape of the outputs: those of (batch,) also fit outputs of (batch, 1)."""
     if targets.ndim == 1 and (*targets.shape, 1) == tuple(shape):
         return targets.unsqueeze(-1)
     if targets.shape != shape:
         raise ValueError(
             f"targets of shape {tuple(targets.shape)} do not fit the outputs, which need targets "
-            f"of shape {tuple(shape)}"
+            f"of shape {tuple(shape)}{hint if len(shape) > 1 else ''}"
         )
     return targets
 
