@@ -91,7 +91,7 @@ from benchmarks.faults.stops import check_killed, resume_and_compare, uninterrup
 from csgmcmc import DrawStore
 from csgmcmc.loop import Stepper
 
-append, state = DrawStore._append, Stepper.shared_state
+append, state = DrawStore._append, Stepper.state_dict
 
 def append_later(self, draw):
     for waiting in self.__dict__.pop("waiting", []):
@@ -108,7 +108,7 @@ prepare()
 folder = Path(sys.argv[1])
 right, _ = uninterrupted(folder / "whole")
 for kind, name, broken in [
-    (DrawStore, "_append", append_later), (Stepper, "shared_state", forget_momentum)
+    (DrawStore, "_append", append_later), (Stepper, "state_dict", forget_momentum)
 ]:
     whole, path, result = getattr(kind, name), folder / name, Result(name)
     setattr(kind, name, broken)

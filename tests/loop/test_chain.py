@@ -21,7 +21,6 @@ from csgmcmc.errors import (
     StoreError,
     StoreWarning,
 )
-from csgmcmc.files import is_locked
 from csgmcmc.loop import read_scalars
 from csgmcmc.loop.display import Display
 from tests.loop.support import Noisy, make_chain
@@ -473,18 +472,3 @@ def test_a_run_that_has_ended_or_failed_is_not_continued_without_resume():
     chain.run()
     with pytest.raises(ValueError, match="chain 0 has begun already"):
         chain.run()
-
-
-def test_the_lock_is_held_through_the_last_callback(tmp_path):
-    found = []
-
-    def look(info):
-        found.append(is_locked(tmp_path / "chains" / "0000.lock"))
-
-    chain = linear_chain(
-        [next(iter(DataLoader(plain_data(), 8)))], Constant(3, keep=Keep(every=1)), callbacks=look
-    )
-    chain.stepper.draws = DrawStore(tmp_path)
-    chain.run()
-    assert found == [True] * 3
-    assert not is_locked(tmp_path / "chains" / "0000.lock")

@@ -82,7 +82,6 @@ class SamplingCallback(Callback):
             self.draws,
             chain_id=self.chain_id,
             layout=ProcessLayout(replica_id=trainer.global_rank, replicas=trainer.world_size),
-            close_at_end=False,
         )
         accumulated = trainer.accumulate_grad_batches
         self.stepper.batches_per_step = float(accumulated * trainer.world_size)

@@ -116,7 +116,6 @@ class Sources:
             ends = self._end_epochs
             self._batches = ResumableBatches(loader, self._own, end_epochs=ends)
         if self._waiting is not None:
-            self.check(self._waiting)
             self._restore(self._waiting)
             self._waiting = None  # last: an attempt that fails can be repeated
         return self._batches
@@ -131,16 +130,6 @@ class Sources:
             state["batches"] = self._batches.state_dict()
         return state
 
-    def check(self, state: dict[str, Any]) -> None:
-        """Raise `SettingsMismatchError` if `state` is of another loader or other generators."""
-        generators = self._own
-        if state["batches"] is not None:
-            if self._batches is None:
-                return  # `attach` checks it
-            check_same(state["data"], describe_loader(self._batches.loader), "data")
-            generators = self.generators
-        check_same(len(state["random"]["generators"]), len(generators), "generators")
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state`, at once or when its loader is attached."""
         self._waiting = state if state["batches"] is not None and self._batches is None else None
@@ -148,8 +137,12 @@ class Sources:
             self._restore(state)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if state["batches"] is None:  # saved before there was a loader
+        """Continue from `state`; `SettingsMismatchError` for other data or generators."""
+        if not state["batches"]:  # saved before there was a loader
             self._batches = None
         elif self._batches is not None:
+            check_same(state["data"], describe_loader(self._batches.loader), "data")
+        check_same(len(state["random"]["generators"]), len(self.generators), "generators")
+        if self._batches is not None:
             self._batches.load_state_dict(state["batches"])
         restore_random_state(state["random"], self.generators)

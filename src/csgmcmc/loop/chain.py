@@ -19,6 +19,7 @@ from csgmcmc.files import check_path
 from csgmcmc.loaders import Loss, batch_loss, check_data, describe_loader, is_pair, to_device
 from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
 from csgmcmc.loop.display import Display, describe_position
+from csgmcmc.loop.fingerprint import LOOP_DEFAULTS, differing
 from csgmcmc.loop.log import ScalarLog
 from csgmcmc.loop.num_data import terms_in_mean, warn_of_num_data
 from csgmcmc.loop.stepper import Stepper
@@ -134,15 +135,10 @@ class Chain:
             chain_id=chain_id,
             layout=layout,
             generators=generators,
-            settings={
-                "data": None if data is None else describe_loader(data),
-                "accumulate": accumulate,
-                "clip": clip,
-                "autocast": str(autocast),
-            },
-            exact_resume=True,
-            close_at_end=False,
         )
+        described = None if data is None else describe_loader(data)
+        loop = {"accumulate": accumulate, "clip": clip, "autocast": str(autocast)}
+        self.stepper.settings |= {"data": described, **differing(loop, LOOP_DEFAULTS)}
         self.draws = self.stepper.draws
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
         self.stepper.batches_per_step = accumulate * layout.replicas / dealt
@@ -197,19 +193,18 @@ class Chain:
         try:
             if self._folder is not None:
                 stepper.layout.check_same_folder(self._folder)
-            stepper.lock(described=False)  # a checkpoint may bring another seed
             if saved is not None and stepper.layout.writes:
                 saved.lock()
             self._start(resume)
             stepper.begin()
-            if stepper.taken == 0 and saved is not None and saved.newest_step != 0:
+            if stepper.taken == 0 and saved is not None and saved.last_step != 0:
                 self._save()  # only once: writing it again could only harm it
             self._run()
         except BaseException as error:
             if stepper.begun and (stepper.taken or isinstance(error, KeyboardInterrupt)):
                 how = ", which are in memory; to resume a run, keep its draws in a DrawStore"
                 if saved is not None:
-                    how = f"; run(resume=True) continues from step {max(saved.newest_step, 0)}"
+                    how = f"; run(resume=True) continues from step {max(saved.last_step, 0)}"
                 where = describe_position(stepper)
                 error.add_note(f"chain {self.chain_id} was stopped at {where}{how}")
             raise
@@ -337,7 +332,8 @@ class Chain:
                 if watch is not None and state.get("watch") is not None:
                     watch.load_state_dict(state["watch"])
 
-            self.stepper.last_checkpoint = saved.load(load, self.stepper.layout)
+            saved.load(load, self.stepper.layout)
+            self.stepper.last_checkpoint = saved.last
             return
         exists = saved is not None and (saved.newest.exists() or saved.previous.exists())
         if exists or self.stepper.taken:
@@ -353,7 +349,7 @@ class Chain:
             return
         watch = None if self._watch is None else self._watch.state_dict()
         save_together(self._checkpoints, self.stepper, {"watch": watch})
-        self.stepper.last_checkpoint = self._checkpoints.newest
+        self.stepper.last_checkpoint = self._checkpoints.last
 
 
 def _check_loss(found: Any, shape: tuple[int, ...]) -> None:

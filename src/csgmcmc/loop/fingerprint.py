@@ -69,15 +69,6 @@ def check_same(saved: Any, current: Any, field: str = "") -> None:
         )
 
 
-def check_seed(saved: int | None, given: int | None) -> None:
-    """Raise `SettingsMismatchError` if a sampler was given another seed than it resumes with."""
-    if saved is not None and given not in (None, saved):
-        raise SettingsMismatchError(
-            f"cannot resume: seed was {saved} when the checkpoint was made, and is {given} now; "
-            "without seed= the sampler continues with that of the checkpoint"
-        )
-
-
 def with_defaults(settings: Mapping[str, Any], sampler: torch.optim.Optimizer) -> dict[str, Any]:
     """Settings with the defaults that they leave out; `sampler` is that of the resumed run."""
     complete = {**LOOP_DEFAULTS, **settings}
@@ -91,13 +82,9 @@ def with_defaults(settings: Mapping[str, Any], sampler: torch.optim.Optimizer) -
 
 
 def describe_run(
-    model: nn.Module,
-    sampler: torch.optim.Optimizer,
-    schedule: Schedule,
-    settings: Mapping[str, Any] | None,
+    model: nn.Module, sampler: torch.optim.Optimizer, schedule: Schedule
 ) -> dict[str, Any]:
-    """All settings that a resumed run must share; `settings` are those that a loop adds."""
-    given = check_kind("settings", {} if settings is None else settings, Mapping, "a dictionary")
+    """The settings of the parts of a run that a resumed run must share."""
     defaults, groups = _option_defaults(sampler), {}
     for index, group in enumerate(sampler.param_groups):
         names = [name for name in group if name not in ("params", "prior", *SCHEDULED)]
@@ -106,14 +93,13 @@ def describe_run(
         if prior is not None and not isinstance(prior, Distribution):  # a function
             prior = getattr(prior, "__qualname__", type(prior).__name__)
         options |= {"prior": str(prior), "tensors": len(group["params"])}
-        groups[str(index)] = _differing(options, defaults)
+        groups[str(index)] = differing(options, defaults)
     tensors = model.state_dict().items()
     return {
         "schedule": describe_schedule(schedule),
         "sampler": type(sampler).__name__,
         "groups": groups,
         "model": {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors},
-        **_differing(plain_value(dict(given)), LOOP_DEFAULTS),
     }
 
 
@@ -130,10 +116,10 @@ def describe_schedule(schedule: Schedule) -> dict[str, Any]:
         return plain_value(value)
 
     values = {each.name: described(getattr(schedule, each.name)) for each in fields(schedule)}
-    return {"kind": type(schedule).__name__, **_differing(values, _field_defaults(schedule))}
+    return {"kind": type(schedule).__name__, **differing(values, _field_defaults(schedule))}
 
 
-def _differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Values that differ from their defaults, or have none."""
     return {name: v for name, v in values.items() if name not in defaults or defaults[name] != v}
 

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count, check_kind, check_real, plain_value
+from csgmcmc.arguments import check_count, check_real, plain_value
 from csgmcmc.devices import NARROW_DTYPES
 from csgmcmc.distributed import ProcessLayout, as_layout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
-from csgmcmc.errors import DivergedError, DrawConflictError, warn
+from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchError, warn
 from csgmcmc.loop import fingerprint
 from csgmcmc.loop.batches import ResumableBatches, Sources
 from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
@@ -44,12 +44,8 @@ class Stepper:
         layout: this process among those that run the chains; see `csgmcmc.init_distributed`.
         generators: generators that the loop draws from, besides the global ones, so that
             `state_dict` holds their state too.
-        settings: further settings that a resumed run must share, as plain values.
-        exact_resume: a resumed run repeats its draws bit for bit, so that a different draw is an
-            error. By default it is a warning: the loop may see other batches.
         hold_lock: keep the lock between draws. For loops that cannot say when they end, False
             locks the chain for each draw alone.
-        close_at_end: release the lock after the last step. False for loops that call `close`.
     """
 
     def __init__(
@@ -62,10 +58,7 @@ class Stepper:
         chain_id: int | None = None,
         layout: ProcessLayout | None = None,
         generators: Sequence[Generator] = (),
-        settings: Mapping[str, Any] | None = None,
-        exact_resume: bool = False,
         hold_lock: bool = True,
-        close_at_end: bool = True,
     ) -> None:
         draws = MemoryDraws() if draws is None else draws
         fingerprint.check_parts(model, sampler, schedule, draws)
@@ -81,8 +74,8 @@ class Stepper:
         self.last_checkpoint: Path | None = None
         """A checkpoint to name when the chain diverges."""
         self._sources = Sources(generators)
-        self._exact_resume, self._hold_lock = exact_resume, hold_lock
-        self._close_at_end = close_at_end
+        self._hold_lock = hold_lock
+        self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
         noise, layout = self._noise, self.layout
         first = layout.chain_id * len(self.chain_ids) if layout.chains > 1 else self.chain_id
@@ -94,15 +87,12 @@ class Stepper:
                     "chain_id=layout.chain_id, times the chains of a stack)"
                 )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
-        self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
-        self._ahead: set[int] = set()  # steps of stored draws that are later than the checkpoint
-        self._exact = True  # whether the resumed run rounds as the one before
-        self._forked = False  # whether it has made other draws than those
         self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
         record_initial_options(sampler)  # as samplers do: a resumed run must find the same
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
-        self.settings = fingerprint.describe_run(model, sampler, schedule, settings)
-        """Settings that a run must share with the checkpoint that it resumes from."""
+        self.settings = fingerprint.describe_run(model, sampler, schedule)
+        """Settings that a run must share with the checkpoint that it resumes from: plain values, to
+        which a loop adds its own."""
 
     @property
     def chain_id(self) -> int:
@@ -182,7 +172,6 @@ class Stepper:
 
     def record(self, tick: Tick | None = None, *, loss_checked: bool = False) -> Tick:
         """Count the step that the loop has just taken, and keep its draw if it is due."""
-        self._keep_due()
         tick = tick or self.schedule(self.taken)
         self.taken = tick.step + 1
         if tick.collect:
@@ -190,7 +179,7 @@ class Stepper:
             self._keep_due()
         elif not loss_checked and self.taken % max(1, self.schedule.steps // 100) == 0:
             self.check_weights(tick)
-        if self.done and self._close_at_end:
+        if self.done:
             self.close()
         return tick
 
@@ -240,8 +229,12 @@ class Stepper:
 
     def _check_start(self) -> None:
         seed = getattr(self._noise, "seed", None)
-        if self.resumed:
-            fingerprint.check_seed(seed, self._given_seed)
+        if self.resumed and self._given_seed not in (None, seed):
+            raise SettingsMismatchError(
+                f"cannot resume: seed was {seed} when the checkpoint was made, and is "
+                f"{self._given_seed} now; without seed= the sampler continues with that of the "
+                "checkpoint"
+            )
         if len(set(self.layout.gather((seed, self.chain_id)))) > 1:
             raise ValueError(
                 f"the replicas of chain {self.chain_id} have different seeds or chain numbers: "
@@ -249,24 +242,22 @@ class Stepper:
             )
         if self._hold_lock:
             self.lock()
-        steps: set[int] = set()
+        stored: set[int] = set()
         if self.layout.writes:
-            steps = {draw.step for one in self.chain_ids for draw in self.draws.of_chain(one)}
-        has_begun = bool(steps) and not (self.resumed or self.taken)
+            stored = {draw.step for one in self.chain_ids for draw in self.draws.of_chain(one)}
+        has_begun = bool(stored) and not (self.resumed or self.taken)
         if any(self.layout.gather(has_begun)):
             where = f" in {self.draws.path}" if isinstance(self.draws, DrawStore) else ""
             raise ValueError(
                 f"chain {self.chain_id} has draws already{where}: load a checkpoint to resume "
                 "it; another chain_id or an empty store begins a new one"
             )
-        steps = self.layout.gather(steps)[0]  # all processes keep the draws of a sharded model
-        self._ahead, self._forked = {step for step in steps if step >= self.taken}, False
         if self.layout.writes:
-            wanted = sum(self.schedule(step).collect for step in range(self.taken))
-            if lost := max(0, wanted - len(steps) + len(self._ahead)):
+            wanted = {step for step in range(self.taken) if self.schedule(step).collect}
+            if lost := len(wanted - stored):
                 warn(
-                    f"{lost} of the {wanted} draws before step {self.taken} are not in draws: give "
-                    "the DrawStore that the run began with"
+                    f"{lost} of the {len(wanted)} draws before step {self.taken} are not in draws: "
+                    "give the DrawStore that the run began with"
                 )
             narrow = {param.dtype for param in self.trained} & set(NARROW_DTYPES)
             if narrow and self._noise is not None:
@@ -275,13 +266,13 @@ class Stepper:
                     "keep them in torch.float32, and use mixed precision (autocast)"
                 )
 
-    def lock(self, *, described: bool = True) -> None:
-        """Become the only writer of the chain in the store; `described` stores the settings too."""
+    def lock(self) -> None:
+        """Become the only writer of the chain in the store, which records the settings."""
         if isinstance(self.draws, DrawStore) and self.layout.writes:
             totals = {"total_steps": self.schedule.steps, "total_draws": self.schedule.total_draws}
             provenance = {"seed": getattr(self._noise, "seed", None), **totals, **self.settings}
             for chain_id in self.chain_ids:
-                self.draws.lock_chain(chain_id, provenance=provenance if described else None)
+                self.draws.lock_chain(chain_id, provenance=provenance)
 
     def close(self) -> None:
         """Release the lock on the store; the next draw takes it again."""
@@ -297,26 +288,25 @@ class Stepper:
         if tick is None:
             return
         self.check_weights(tick)
-        kept, where = [], {"step": tick.step, "cycle": tick.cycle, "stage": tick.stage}
+        kept: list[dict[str, Tensor]] = []
         if self.layout.writes or is_sharded(model):
             kept = model.chain_tensors() if isinstance(model, Stack) else [tensors_of(model)]
             self.lock()
-        try:
-            for chain_id, tensors in zip(self.chain_ids, kept, strict=False):
+        where = {"step": tick.step, "cycle": tick.cycle, "stage": tick.stage}
+        for chain_id, tensors in zip(self.chain_ids, kept, strict=False):
+            try:
                 self.draws.append(tensors, chain_id=chain_id, **where)
-        except DrawConflictError:
-            if (self._exact_resume and self._exact) or tick.step not in self._ahead:
-                raise
-            if not self._forked:  # both continuations of the checkpoint belong to the chain
+            except DrawConflictError:
+                if not self.resumed:
+                    raise
+                # It was stored after the checkpoint. Both continuations belong to the chain.
                 warn(
                     "the run does not continue exactly from its checkpoint, and stored draws stay "
                     "as they are: that needs the same batches, from stepper.batches(loader), and "
                     "as many processes and threads"
                 )
-            self._forked = True
-        finally:
-            if not self._hold_lock:
-                self.close()
+        if not self._hold_lock:
+            self.close()
         self._due = None
 
     # Resume
@@ -324,13 +314,9 @@ class Stepper:
     def state_dict(self) -> dict[str, Any]:
         """All that the loop needs to resume: position, weights, sampler, batches, random state.
 
-        Tensors and plain values, safe for `torch.load(weights_only=True)`. For a sharded model it
-        holds the shards of this process.
+        Tensors and plain values, safe for `torch.load(weights_only=True)`. Those of a sharded model
+        are DTensors, as in the model's own `state_dict`.
         """
-        return pytree.tree_map_only(Tensor, local_shard, self.shared_state())
-
-    def shared_state(self) -> dict[str, Any]:
-        """`state_dict` with sharded tensors as they are, of which each process holds a part."""
         self._keep_due()
         model, sampler = all_tensors(self.model), self.sampler.state_dict()
         state = {"model": model, "sampler": sampler, "sources": self._sources.state_dict()}
@@ -339,26 +325,13 @@ class Stepper:
             {**self.position(), **state},
         )
 
-    def load_state_dict(self, state: dict[str, Any], *, exact: bool = True) -> None:
-        """Resume from `state`; `SettingsMismatchError` if the settings differ.
-
-        `exact=False` says that arithmetic will round differently, as with other processes: draws
-        after the checkpoint that are stored already may then differ from those of this run.
-        """
-        self.check_state(state)
-        copy_weights(self.model, state["model"])
-        load_sampler(self.sampler, state["sampler"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resume from `state`; `SettingsMismatchError` if the settings differ."""
         self.load_position(state)
         self._sources.load_state_dict(state["sources"])
-        self._exact = exact
-
-    def check_state(self, state: dict[str, Any]) -> None:
-        """Raise `SettingsMismatchError` if `state` was made with other settings."""
-        self._check_position(state, "model", "sampler", "sources")
-        self._sources.check(state["sources"])
-        noise = state["sampler"].get("noise", {})
-        check_count("step of the noise", noise.get("step", 0), at_least=0)
-        fingerprint.check_seed(noise.get("seed"), self._given_seed)
+        copy_weights(self.model, state["model"])
+        load_sampler(self.sampler, state["sampler"])
+        self.prepare()
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
@@ -366,20 +339,14 @@ class Stepper:
 
     def load_position(self, state: dict[str, Any]) -> None:
         """Continue from `position()`; model and sampler are loaded already."""
-        self.taken = self._check_position(state)
-        self.resumed, self.begun, self._due = True, False, None
-        self.prepare()
-
-    def _check_position(self, state: dict[str, Any], *keys: str) -> int:
-        """Steps that had been taken in `state`, which must have the same settings, and `keys`."""
-        check_kind("state", state, Mapping, "a dictionary")
-        for key in ("settings", "taken", *keys):
-            if key not in state:
-                raise ValueError(f"state is not what state_dict() returns: it has no {key!r}")
+        if "settings" not in state:
+            raise ValueError("state is not what state_dict() returns: it has no settings")
         both = (state["settings"], self.settings)
         saved, own = (fingerprint.with_defaults(each, self.sampler) for each in both)
         fingerprint.check_same(saved, own)
-        return check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)
+        self.taken = check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)
+        self.resumed, self.begun, self._due = True, False, None
+        self.prepare()
 
     @property
     def _noise(self) -> Any:
