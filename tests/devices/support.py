@@ -16,9 +16,8 @@ OPTIONS: dict[str, Any] = {"lr": 0.1, "num_data": 40, "momentum": 0.8, "seed": 3
 
 def network(dropout: float = 0.0) -> nn.Sequential:
     """A perceptron with batch normalisation, with the same weights every time."""
-    model = nn.Sequential(
-        nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 3)
-    )
+    layers = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(dropout), nn.Linear(8, 3)
+    model = nn.Sequential(*layers).cpu()
     generator = torch.Generator().manual_seed(5)
     for param in model.parameters():
         nn.init.normal_(param, std=0.5, generator=generator)
@@ -27,7 +26,7 @@ def network(dropout: float = 0.0) -> nn.Sequential:
 
 def points(count: int = 40) -> TensorDataset:
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(count, 6, generator=generator)
+    inputs = torch.randn(count, 6, generator=generator, device="cpu")
     return TensorDataset(inputs, (inputs[:, 0] > 0).long() + (inputs[:, 1] > 0).long())
 
 
@@ -37,14 +36,16 @@ def loader(seed: int = 1) -> DataLoader:
     return DataLoader(points(), batch_size=8, shuffle=True, generator=generator)
 
 
-def make_chain(model: nn.Module, draws: Any = None, **options: Any) -> Chain:
+def make_chain(model: nn.Module, draws: Any = None, data: Any = None, **options: Any) -> Chain:
     """The same run every time, on the device of the model.
 
     Its updates are not fused: the kernels of one device round otherwise than another's operators.
     """
     sampler = SGHMC(model.parameters(), **OPTIONS, fused=False)
     options = {"progress": False, "checkpoint_every": 5, **options}
-    return Chain(model, nn.functional.cross_entropy, loader(), sampler, SCHEDULE, draws, **options)
+    return Chain(
+        model, nn.functional.cross_entropy, data or loader(), sampler, SCHEDULE, draws, **options
+    )
 
 
 def assert_equal(found: Any, expected: Any, device: torch.device) -> None:
