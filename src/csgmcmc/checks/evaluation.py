@@ -98,7 +98,7 @@ def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
         targets = group.targets()
         averages = [likelihood.average() for _ in targets]
         group_scores: list[list[Tensor]] = [[] for _ in targets]
-        group_ranks = [torch.zeros(()) for _ in targets]
+        group_ranks = [torch.zeros((), device=posterior.members.device) for _ in targets]
         for numbers, index, outputs in group.outputs():
             averages[index].add(weights[numbers], outputs, keep_members=True)
             group_scores[index].append(likelihood.log_prob(outputs, targets[index]))

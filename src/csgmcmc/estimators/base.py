@@ -350,6 +350,6 @@ class BayesianMLP(BaseEstimator):
             list(zip(*parts, strict=True)),
             run=Stepper(*self._last_run),
             loss=self._loss,
-            data=Batches(table, [torch.arange(len(rows))], self.batch_size, seed=0),
+            data=Batches(table, [torch.arange(len(rows), device="cpu")], self.batch_size, seed=0),
             show=show,
         )
