@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import nn
 
 from csgmcmc.arguments import check_kind, shown
 
@@ -12,6 +13,12 @@ NARROW_DTYPES = (torch.bfloat16, torch.float16)
 def check_device(device: Any) -> torch.device | None:
     """A device, or None for None; torch's own error for another name names the devices."""
     return None if device is None else torch.device(device)
+
+
+def device_for_batches(model: nn.Module) -> torch.device | None:
+    """Where batches are moved to by default; None for a model on the CPU or on several devices."""
+    devices = {param.device for param in model.parameters()}
+    return devices.pop() if len(devices) == 1 and torch.device("cpu") not in devices else None
 
 
 def check_dtype(name: str, dtype: Any) -> torch.dtype:

@@ -39,9 +39,10 @@ def random_state(generators: Sequence[Generator], *, with_global: bool = True) -
     if not with_global:
         return own
     _, key, *rest = np.random.get_state()  # noqa: NPY002  (users' transforms draw from it)
+    kind, module, devices = _accelerator()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        kind: [module.get_rng_state(*device) for device in devices],
         "python": random.getstate(),
         "numpy": [torch.from_numpy(np.asarray(key, dtype=np.int64)), *rest],
         **own,
@@ -51,15 +52,16 @@ def random_state(generators: Sequence[Generator], *, with_global: bool = True) -
 def restore_random_state(state: dict[str, Any], generators: Sequence[Generator]) -> None:
     """Set all generators to the states in `state`."""
     if "torch" in state:
-        torch.set_rng_state(state["torch"])
-        for device, saved in zip(range(torch.cuda.device_count()), state["cuda"], strict=False):
-            torch.cuda.set_rng_state(saved, device)  # another machine may have fewer of them
+        torch.set_rng_state(state["torch"].cpu())  # `map_location` may have moved it
+        kind, module, devices = _accelerator()
+        for device, saved in zip(devices, state.get(kind, ()), strict=False):
+            module.set_rng_state(saved.cpu(), *device)  # another machine may have fewer of them
         random.setstate(state["python"])
         key, *rest = state["numpy"]
-        np.random.set_state(("MT19937", key.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+        np.random.set_state(("MT19937", key.cpu().numpy().astype(np.uint32), *rest))  # noqa: NPY002
     for generator, saved in zip(generators, state["generators"], strict=True):
         if isinstance(generator, torch.Generator):
-            generator.set_state(saved)
+            generator.set_state(saved.cpu())
         else:
             generator.bit_generator.state = saved
 
@@ -91,3 +93,15 @@ def _seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  (users' code draws from it)
     random.seed(seed)
+
+
+def _accelerator() -> tuple[str, Any, list[tuple[int, ...]]]:
+    """The kind of device beside the CPU that is in use, its module, and how that names each one."""
+    if not torch.accelerator.is_available():
+        return "devices", None, []
+    kind = torch.accelerator.current_accelerator().type  # pyright: ignore[reportOptionalMemberAccess]
+    module: Any = torch.get_device_module(kind)
+    if kind == "mps":  # of which there is one, without a number
+        return kind, module, [()]
+    used = module.is_initialized()  # asking for a state would initialise it
+    return kind, module, [(index,) for index in range(module.device_count())] if used else []

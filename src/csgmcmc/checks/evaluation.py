@@ -96,7 +96,7 @@ class _Batch:
         self.likelihood, self.weights = posterior.likelihood, posterior.weights
         self.scores = Scores(self.likelihood, targets)
         self.average = self.likelihood.average(self.weights, targets, keep_members=True)
-        self.ranks = torch.zeros(())  # under the averaged prediction, (points, ...)
+        self.ranks: Any = 0.0  # under the averaged prediction, (points, ...)
 
     def add(self, numbers: list[int], outputs: Any) -> None:
         self.scores.add(numbers, outputs)

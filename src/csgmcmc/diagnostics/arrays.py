@@ -1,9 +1,16 @@
 """Checks of arrays that several diagnostics share."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from csgmcmc.arguments import shown
+
+
+def on_cpu(values: Any) -> Any:
+    """A tensor as numpy takes it, whatever its device; anything else as it is."""
+    return values.detach().cpu() if hasattr(values, "detach") else values
 
 
 def check_numbers(name: str, values: ArrayLike, *axes: str) -> NDArray[np.float64]:
@@ -12,7 +19,7 @@ def check_numbers(name: str, values: ArrayLike, *axes: str) -> NDArray[np.float6
     With `axes`, also raise if it is empty or does not have these.
     """
     try:
-        array = np.asarray(values, dtype=float)
+        array = np.asarray(on_cpu(values), dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of numbers, got {shown(values)}") from error
     if count := int(np.isnan(array).sum()):

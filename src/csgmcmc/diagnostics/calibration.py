@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_auc_score
 
 from csgmcmc.arguments import check_choice, check_count
-from csgmcmc.diagnostics.arrays import check_numbers, check_probabilities
+from csgmcmc.diagnostics.arrays import check_numbers, check_probabilities, on_cpu
 
 
 def negative_log_likelihood(probabilities: ArrayLike, labels: ArrayLike) -> float:
@@ -107,7 +107,7 @@ def cumulative_distribution(values: ArrayLike, at: ArrayLike) -> NDArray[np.floa
 
 def _check_forecast(probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray, NDArray]:
     """Probabilities of shape (n, K) and labels of shape (n,), checked."""
-    forecast, truth = check_numbers("probabilities", probabilities), np.asarray(labels)
+    forecast, truth = check_numbers("probabilities", probabilities), np.asarray(on_cpu(labels))
     if forecast.ndim == 1:
         forecast = np.stack([1 - forecast, forecast], axis=1)
     forecast = check_probabilities("probabilities", forecast, "n", "K")

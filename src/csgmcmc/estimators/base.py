@@ -262,7 +262,6 @@ class BayesianMLP(BaseEstimator):
                 lowest=1e-3,
                 highest=100.0,
                 steps=100,
-                device=_device(model),
             ).lr
         except ValueError:  # the loss falls at no lr: there is nothing to learn from the rows
             return 0.3
@@ -289,7 +288,6 @@ class BayesianMLP(BaseEstimator):
             sampler,
             schedule,
             draws,
-            device=_device(model),
             callbacks=on_step,
             watch=False,  # its warnings are for users who made the chain themselves
             progress=bool(self.verbose) and shows,
@@ -352,12 +350,6 @@ class BayesianMLP(BaseEstimator):
             list(zip(*parts, strict=True)),
             run=Stepper(*self._last_run),
             loss=self._loss,
-            data=Batches(table, [torch.arange(len(rows))], self.batch_size, seed=0),
+            data=Batches(table, [torch.arange(len(rows), device="cpu")], self.batch_size, seed=0),
             show=show,
         )
-
-
-def _device(model: nn.Module) -> torch.device | None:
-    """The device of a model, as `Chain` takes it: None for the CPU, where the batches are."""
-    device = next(model.parameters()).device
-    return None if device.type == "cpu" else device

@@ -82,7 +82,7 @@ class Batches:
         shuffled = []
         for chain_id, generator in zip(self.chain_ids, self.generators, strict=True):
             own = self.rows[chain_id]
-            order = torch.randperm(len(own), generator=generator)
+            order = torch.randperm(len(own), generator=generator, device="cpu")
             shuffled.append(own[order[: self.rows_per_epoch]])
         batches = torch.stack(shuffled).tensor_split(len(self), dim=1)
         for first in range(0, len(batches), BATCHES_AT_ONCE):

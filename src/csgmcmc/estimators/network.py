@@ -36,7 +36,7 @@ def perceptron(
     for inputs, width in pairwise((features, *widths, outputs)):
         if layers:
             layers.append(make_activation())
-        linear = nn.utils.skip_init(nn.Linear, inputs, width)
+        linear = nn.utils.skip_init(nn.Linear, inputs, width, device="cpu")
         bound = 1 / math.sqrt(inputs)  # as nn.Linear itself, which draws from the global generator
         for param in linear.parameters():
             nn.init.uniform_(param, -bound, bound, generator=generator)

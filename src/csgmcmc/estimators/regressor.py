@@ -184,7 +184,8 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         return self._in_units_of_targets(self._predictive(X, members=members))
 
     def _in_units_of_targets(self, found: NumberPredictive) -> NumberPredictive:
-        mean, scale = map(torch.from_numpy, (self._target_mean, self._target_scale))
+        given, device = (self._target_mean, self._target_scale), found.mean.device
+        mean, scale = (torch.from_numpy(each).to(device) for each in given)
         outputs = 0 if self._squeezes else slice(None)
         members, mixture = found.members, found.mixture
         if mixture is not None:
@@ -216,7 +217,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         for rows in self._features(X).split(QUANTILE_BATCH_SIZE):
             found: Any = self.posterior_.predict_loader([rows], members=True)
             parts.append(self._in_units_of_targets(found).quantile(levels))
-        return torch.cat(parts, dim=1).double().numpy()
+        return torch.cat(parts, dim=1).double().cpu().numpy()
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Floats:
         """Lower and upper ends of central intervals, of shape (2, rows[, outputs]).
@@ -236,8 +237,8 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
             return_std: return a pair of means and standard deviations.
         """
         found = self.predictive(X)
-        mean = found.mean.double().numpy()
-        return (mean, found.variance.double().sqrt().numpy()) if return_std else mean
+        mean = found.mean.double().cpu().numpy()
+        return (mean, found.variance.double().sqrt().cpu().numpy()) if return_std else mean
 
 
 def noise_prior_gradient(log_variance: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_flag, check_function, check_items, check_number
-from csgmcmc.devices import check_autocast, check_device
+from csgmcmc.devices import check_autocast, check_device, device_for_batches
 from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.errors import SamplingWarning, warn
@@ -73,7 +73,7 @@ class Chain:
         schedule: how much of lr and temperature each step uses, and which draws are kept.
         draws: where to keep them; in memory by default.
         chain_id: number of the chain (of the first, for a stack); by default the sampler's.
-        device: where batches are moved to; the model is left where it is.
+        device: where batches are moved to, by default to the model, which stays where it is.
         accumulate: batches for each step, whose gradients are averaged; `steps` counts steps.
         clip: bound of the gradient's norm, for each chain of a stack by itself. Clipped gradients
             are not those of the posterior: where clipping acts, the stationary distribution is
@@ -143,7 +143,8 @@ class Chain:
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
         self.stepper.batches_per_step = accumulate * layout.replicas / dealt
         self.clip, self.progress = clip, check_flag("progress", progress) and layout.writes
-        self._device, self._autocast = check_device(device), check_autocast(autocast)
+        self._device = device_for_batches(model) if device is None else check_device(device)
+        self._autocast = check_autocast(autocast)
         self._batches = None if data is None else self.stepper.attach(data)
         compiles = check_flag("compile", compile)
         self._evaluate = torch.compile(self._losses) if compiles else self._losses
