@@ -499,7 +499,6 @@ def test_the_chain_is_the_samplers_or_else_what_is_asked_for():
         ({"sampler": SGHMC}, "sampler must be a sampler or a torch optimizer"),
         ({"schedule": "cosine"}, "schedule must be a csgmcmc schedule, .* got 'cosine'"),
         ({"draws": "runs"}, "draws must be a DrawStore or MemoryDraws, got 'runs'"),
-        ({"generators": [3]}, "generators must be torch.Generator"),
         ({"model": nn.Linear(4, 2)}, r"a parameter of shape \(6, 4\) that is not the model's"),
         ({"model": nn.Flatten()}, "model has no trainable parameter"),
     ],

@@ -206,6 +206,7 @@ class ResumableLoader:
         """Continue from `state` when the next batch is requested."""
         if "feed" in state:  # its name in version 0.2
             state = {**state, "batches": state["feed"]}
+        self._sources.check(state)
         if dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
             # The state is that of the first process: replicas must not repeat its random numbers.
             now = random_state(self._sources.generators)

@@ -136,13 +136,16 @@ class Sources:
         if self._waiting is None:
             self._restore(state)
 
-    def _restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`; `SettingsMismatchError` for other data or generators."""
-        if not state["batches"]:  # saved before there was a loader
-            self._batches = None
-        elif self._batches is not None:
+    def check(self, state: dict[str, Any]) -> None:
+        """Raise `SettingsMismatchError` if `state` is of other data or generators."""
+        if state["batches"] and self._batches is not None:
             check_same(state["data"], describe_loader(self._batches.loader), "data")
         check_same(len(state["random"]["generators"]), len(self.generators), "generators")
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        if not state["batches"]:  # saved before there was a loader
+            self._batches = None
+        self.check(state)
         if self._batches is not None:
             self._batches.load_state_dict(state["batches"])
         restore_random_state(state["random"], self.generators)
