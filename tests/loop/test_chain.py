@@ -202,7 +202,6 @@ def with_loss(loss) -> None:
     [
         (lambda: linear_chain([], Constant(3)), "data is empty"),
         (lambda: linear_chain(iter([]), Constant(3)).run(), "data is empty"),
-        (lambda: linear_chain([1], Constant(3), generators=[7]), "generators must be"),
         (
             lambda: linear_chain(
                 DataLoader(plain_data(), batch_size=8),

@@ -8,11 +8,8 @@ def require(package: str, extra: str) -> ModuleType:
     """Import an optional package, or say which extra of this library installs it."""
     try:
         return importlib.import_module(package)
-    except ModuleNotFoundError as error:
-        # If the package itself lacks a dependency, its own error is clearer.
-        if error.name is None or not f"{package}.".startswith(f"{error.name}."):
-            raise
+    except ModuleNotFoundError as error:  # which says what is missing, if not the package itself
         raise ImportError(
-            f"{package} is not installed, install it with: pip install 'csgmcmc[{extra}]'",
+            f"{package} cannot be imported, install it with: pip install 'csgmcmc[{extra}]'",
             name=package,
         ) from error

@@ -110,8 +110,6 @@ def _weights(draws: Sequence[Draw], names: Sequence[str] | None) -> dict[str, ND
     tensors = [draw.tensors() for draw in draws]
     if names is None:
         names = [name for name, tensor in tensors[0].items() if tensor.is_floating_point()]
-    elif isinstance(names, str) or set(names) - tensors[0].keys():
-        raise ValueError(f"names must be a list of names of the draws: {', '.join(tensors[0])}")
     return {name: np.stack([_array(each[name]) for each in tensors]) for name in names}
 
 
