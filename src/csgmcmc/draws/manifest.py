@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from csgmcmc.errors import StoreError
-from csgmcmc.files import atomic_write, file_sizes, identity_of, is_locked, parts_of
+from csgmcmc.files import atomic_write, file_sizes, is_locked, parts_of
 
 FORMAT = 2
 """The newest format of a store that can be read; new stores are of format 1."""
@@ -33,16 +33,10 @@ class Manifest:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, ...] | None = None  # the file, when it was last read or written
-
-    def is_known(self) -> bool:
-        """Whether the file is as this object has read or written it last."""
-        return identity_of(self.path) == self._seen
 
     def read(self) -> tuple[list[Record], list[str]]:
         """All lines, and a sentence for each that cannot be used; none without a file."""
-        self._seen = identity_of(self.path)
-        content = b"" if self._seen is None else self.path.read_bytes()
+        content = self.path.read_bytes() if self.path.exists() else b""
         good: list[bytes] = []
         problems: list[str] = []
         lines = content.split(b"\n")
@@ -65,7 +59,6 @@ class Manifest:
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
-        self._seen = identity_of(self.path)
 
 
 def encoded(record: Record) -> bytes:
@@ -81,12 +74,10 @@ class Manifests:
         self.kept: dict[Key, Record] = {}  # the draws whose files are whole
         self.headers: dict[int, Record] = {}  # provenance of each chain
         self._folder = folder
-        self._manifests: dict[int, Manifest] = {}
 
     def of_chain(self, chain_id: int) -> Manifest:
         """The manifest of a chain."""
-        path = self._folder / "chains" / f"{chain_id:04d}.manifest"
-        return self._manifests.setdefault(chain_id, Manifest(path))
+        return Manifest(self._folder / "chains" / f"{chain_id:04d}.manifest")
 
     def read_all(self) -> list[str]:
         """Read every manifest; a sentence for each damaged or leftover file."""
@@ -94,11 +85,8 @@ class Manifests:
         stems = [name.removesuffix(".manifest") for name in names if name.endswith(".manifest")]
         problems = self.read(int(stem) for stem in stems if stem.isdecimal())
         listed = {problem.partition(":")[0] for problem in problems}
-        leftovers = [f"draws/{name}" for name in self._without_line()]
-        ignored = [
-            f"{name}: not in a manifest, ignored" for name in leftovers if name not in listed
-        ]
-        return problems + ignored
+        leftovers = [name for name in self._without_line() if name not in listed]
+        return problems + [f"{name}: not in a manifest, ignored" for name in leftovers]
 
     def _without_line(self) -> list[str]:
         """The files that are not draws, and that nobody is about to make a draw."""
@@ -109,30 +97,28 @@ class Manifests:
                 names = {name for name in names if not name.startswith(f"{number}-")}
             elif number.isdecimal():
                 self.read([int(number)])  # the writer may have ended meanwhile
-        return sorted(name for name in names - self._files() if (folder / name).exists())
+        left = sorted(name for name in names - self._files() if (folder / name).exists())
+        return [f"draws/{name}" for name in left]
 
     def _files(self) -> set[str]:
         return {name for record in self.kept.values() for name in files_of(record)}
 
     def read(self, chain_ids: Iterable[int]) -> list[str]:
-        """Read manifests that others have changed; a sentence for each line or file with damage.
+        """Read the manifests of some chains; a sentence for each line or file with damage.
 
         The files are listed after that, never before: the newest one may have no line yet.
         """
         found: dict[int, list[Record]] = {}
         problems: list[str] = []
         for chain_id in chain_ids:
-            manifest = self.of_chain(chain_id)
-            if not manifest.is_known():
-                found[chain_id], torn = manifest.read()
-                problems += torn
-        if found:
-            sizes = file_sizes(self._folder / "draws")
-            # A new dictionary, because readers may be iterating over this one.
-            kept = {key: record for key, record in self.kept.items() if key[0] not in found}
-            for chain_id, records in found.items():
-                kept |= self._enter(chain_id, records, sizes, problems)
-            self.kept = kept
+            found[chain_id], torn = self.of_chain(chain_id).read()
+            problems += torn
+        sizes = file_sizes(self._folder / "draws")
+        # A new dictionary, because readers may be iterating over this one.
+        kept = {key: record for key, record in self.kept.items() if key[0] not in found}
+        for chain_id, records in found.items():
+            kept |= self._enter(chain_id, records, sizes, problems)
+        self.kept = kept
         return problems
 
     def _enter(
