@@ -26,6 +26,7 @@ class FusedTerms(NamedTuple):
     noise_std: float
     momentum: float = 0.0
     velocities: Sequence[Tensor] = ()  # one for each parameter, or none at all
+    scales: Sequence[Tensor] = ()  # the same: scaled coordinates, in which the velocities are
 
 
 def why_not_fused(params: Sequence[Tensor], *others: Sequence[Tensor]) -> str | None:
@@ -70,18 +71,21 @@ def fused_update(
 ) -> None:
     """Move `values`, the local tensors of `params`, in place."""
     seed, chain = noise.signed_seed(), noise.chain_id
-    addresses = [velocity.data_ptr() for velocity in terms.velocities] or [0] * len(values)
+    velocities, scales = (
+        [tensor.data_ptr() for tensor in tensors] or [0] * len(values)
+        for tensors in (terms.velocities, terms.scales)
+    )
     # Floats, because a kernel would be compiled anew for a whole number.
     numbers = (float(lr), float(terms.momentum), terms.noise_std, float(weight_decay))
     move = load_kernels("cpu").move
-    for parameter_id, param, value, gradient, velocity in zip(
-        parameter_ids, params, values, gradients, addresses, strict=True
+    for parameter_id, param, value, gradient, velocity, scale in zip(
+        parameter_ids, params, values, gradients, velocities, scales, strict=True
     ):
         spans = spans_of(param)
         if len(spans.first) * spans.length != value.numel():
             raise RuntimeError(f"the positions of {value.numel()} numbers of a shard are unknown")
         if value.numel():
-            tensors = (value.data_ptr(), gradient.data_ptr(), velocity)
+            tensors = (value.data_ptr(), gradient.data_ptr(), velocity, scale)
             move(*tensors, *spans, seed, chain, parameter_id, step, *numbers)
     # So that autograd notices a backward pass through weights that have been moved since.
     increment_version([*values, *terms.velocities])

@@ -207,13 +207,16 @@ def fill(out, first, length, seed, chain, parameter, first_step, steps):
 
 @_kernel
 def move(
-    params, gradients, velocities, first, length, seed, chain, parameter, step,
+    params, gradients, velocities, scales, first, length, seed, chain, parameter, step,
     lr, momentum, noise_std, weight_decay,
 ):  # fmt: skip
-    """One step of SGHMC, or of SGLD where the address `velocities` is 0, with their noise."""
+    """One step of SGHMC, or of SGLD where the address `velocities` is 0, with their noise.
+
+    Where the address `scales` is not 0, SGHMC moves the weights divided by their scales.
+    """
     size = len(first) * length
     all_p, all_g = carray(_floats(params), size), carray(_floats(gradients), size)
-    all_v = carray(_floats(velocities), size)
+    all_v, all_s = carray(_floats(velocities), size), carray(_floats(scales), size)
     rate, kept = np.float32(lr), np.float32(momentum)
     std, decay = np.float32(noise_std), np.float32(weight_decay)
     numbers, done = np.zeros(CHUNK, np.float32), 0
@@ -229,10 +232,15 @@ def move(
             if velocities == 0:
                 for i in range(len(noise)):
                     p[i] += std * noise[i] - rate * (g[i] + decay * p[i])
-            else:
+            elif scales == 0:
                 v = all_v[here]
                 for i in range(len(noise)):
                     v[i] = kept * v[i] - rate * (g[i] + decay * p[i]) + std * noise[i]
                     p[i] += v[i]
+            else:
+                v, s = all_v[here], all_s[here]
+                for i in range(len(noise)):
+                    v[i] = kept * v[i] - rate * s[i] * (g[i] + decay * p[i]) + std * noise[i]
+                    p[i] += s[i] * v[i]
             position += len(noise)
             done += len(noise)
