@@ -113,8 +113,8 @@ def test_scales_move_the_weights_divided_by_them(size, cold):
         options = {"lr": float(lr), "weight_decay": float(decay)}
         if scales is one:
             terms = terms._replace(scales=())
-        tensors = [[point], [point], [torch.from_numpy(gradient)]]
-        fused_update(noise, 7, [4], *tensors, terms, **options)
+        gradients = [torch.from_numpy(gradient)]
+        fused_update(noise, 7, [4], [point], [point], gradients, terms, **options)
         return point.numpy(), speed.numpy()
 
     one = np.ones_like(scale)
