@@ -218,7 +218,7 @@ def print_estimates() -> None:
         )
 
 
-def print_host_time(rounds: int = 100) -> None:
+def print_host_time(rounds: int = 50) -> None:
     """Processor time of a step whose launch does nothing, beside torch SGD's for tiny tensors."""
     from csgmcmc.noise import triton_kernels  # noqa: PLC0415
 
