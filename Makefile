@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-slow lint bench dieharder faults docs release-check format clean
+.PHONY: help demo reproduce test test-slow gpu-check lint bench dieharder faults docs release-check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -42,8 +42,15 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile -q
 test: lint ## The gate: lint, then all tests but the slow ones
 	$(PYTEST)
 
+# A gigabyte that only the tests of GPU kernels need; without it they are skipped. A torch for GPUs
+# has brought its own.
 test-slow: $(READY) ## The slow tests
+	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python $(PIP) -c constraints.txt -e '.[triton]' || true
 	$(PYTEST) -m slow
+
+gpu-check: export PYTHONPATH := $(CURDIR)
+gpu-check: $(READY) ## On a machine with a GPU: bits, speed beside torch SGD, and the tests of devices
+	$(BIN)/python -m benchmarks.gpu_check
 
 $(PEERS)/.ready: benchmarks/peers.txt
 	$(if $(PYTHON),,$(error $(NO_PYTHON)))

@@ -25,7 +25,7 @@ from csgmcmc.posterior import ClassPredictive
 INSTALL = re.compile(r"pip install 'csgmcmc\[(\w+)\]'")
 # What needs the extra for plots are commands: scripts/release_check.py tries one. TensorBoard is
 # used where it is, and nothing asks for it.
-NOT_TRIED = {"dev", "docs", "plot", "tensorboard"}
+NOT_TRIED = {"dev", "docs", "plot", "tensorboard", "triton"}
 
 
 def main(wanted: str) -> None:

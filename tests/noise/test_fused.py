@@ -15,6 +15,7 @@ from csgmcmc.noise import Noise
 from csgmcmc.noise import fused as fused_module
 from csgmcmc.noise import numba_kernels as kernels
 from csgmcmc.noise import source as noise_module
+from csgmcmc.noise.fused import FusedTerms, fused_update
 from tests.support import make, same_bits, small_model, train
 
 both = pytest.mark.parametrize("sampler", [SGLD, SGHMC])
@@ -93,6 +94,35 @@ def test_it_is_single_precision_without_fused_multiply_add(size, cold, has_momen
         param.grad = torch.from_numpy(gradient)
         sampler.step()
         assert np.array_equal(param.numpy(), point)
+
+
+@settings(max_examples=20, deadline=None)
+@given(size=st.integers(1, 2500), cold=st.booleans())
+def test_scales_move_the_weights_divided_by_them(size, cold):
+    """Bit for bit what numpy computes; scales of 1 are no scales."""
+    random = np.random.default_rng(size)
+    start, gradient, velocity = random.standard_normal((3, size), np.float32)
+    scale = random.uniform(0.5, 3, size).astype(np.float32)
+    std, lr, decay, kept = (np.float32(x) for x in (0.0 if cold else 0.3, 0.1, 0.25, 0.9))
+    noise = Noise(seed=1, chain_id=2)
+    added = noise.like([torch.zeros(size)], [4], 7)[0].numpy()
+
+    def moved(scales):
+        point, speed = torch.from_numpy(start.copy()), torch.from_numpy(velocity.copy())
+        terms = FusedTerms(float(std), float(kept), [speed], [torch.from_numpy(scales)])
+        options = {"lr": float(lr), "weight_decay": float(decay)}
+        if scales is one:
+            terms = terms._replace(scales=())
+        gradients = [torch.from_numpy(gradient)]
+        fused_update(noise, 7, [4], [point], [point], gradients, terms, **options)
+        return point.numpy(), speed.numpy()
+
+    one = np.ones_like(scale)
+    for scales in (scale, one):
+        speed = kept * velocity - lr * scales * (gradient + decay * start) + std * added
+        found = moved(scales)
+        assert np.array_equal(found[0], start + scales * speed)
+        assert np.array_equal(found[1], speed)
 
 
 @both

@@ -13,6 +13,10 @@ from numba.core.caching import IndexDataCacheFile
 
 from csgmcmc.noise import numba_kernels as kernels
 from csgmcmc.noise import threefry as tensors
+from csgmcmc.noise.backends import Key
+from csgmcmc.noise.positions import Spans
+
+CPU = torch.device("cpu")
 
 # Of Random123's kat_vectors: counter, key and result of Threefry-4x32 with 13 rounds. The last
 # counter and key are digits of pi.
@@ -41,8 +45,12 @@ def words_of(text: str) -> np.ndarray:
 def test_known_answers(inputs, answer):
     counter, key = words_of(inputs)[:4], words_of(inputs)[4:]
     assert np.array_equal(words_from(counter, key), words_of(answer))
-    found = tensors.threefry(*(list(torch.from_numpy(w.view(np.int32))) for w in (counter, key)))
-    assert np.array_equal(torch.stack(found).numpy().view(np.uint32), words_of(answer))
+    words = torch.from_numpy(counter.view(np.int32)).view(2, 2).T  # words 0 and 2, 1 and 3
+    schedule = torch.from_numpy(tensors.key_schedule(key.view(np.int32)))
+    constants = torch.from_numpy(tensors.rotations().astype(np.int32)).view(8, 3, 2)
+    even, odd = tensors.threefry(words[0], words[1], schedule, constants)
+    found = torch.stack([even, odd]).T.flatten()
+    assert np.array_equal(found.numpy().view(np.uint32), words_of(answer))
 
 
 def reference(seed: int, chain: int, parameter: int, step: int, position: int) -> float:
@@ -61,8 +69,8 @@ def reference(seed: int, chain: int, parameter: int, step: int, position: int) -
 @pytest.mark.parametrize("step", [0, 3, 2**40 + 5])
 def test_every_number_is_where_the_layout_says(step):
     start, seed, chain, parameter = 64 * 2**33 + 50, 2**63 + 11, 7, 5
-    runs = np.array([[parameter, chain, start, 200]])
-    (found,) = tensors.normals(runs, seed=seed, step=step)
+    spans = [Spans(np.array([[0, start]]), 200)]
+    (found,) = tensors.normals(Key(seed, chain, step), [parameter], spans, CPU)
     expected = [reference(seed, chain, parameter, step, start + i) for i in range(200)]
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=2e-6)
 
@@ -79,6 +87,25 @@ def test_extreme_words_give_finite_numbers():
 def test_the_square_root_is_correctly_rounded():
     values = torch.rand(100_000, generator=torch.Generator().manual_seed(0)) * 45
     assert np.array_equal(tensors._sqrt(values).numpy(), np.sqrt(values.numpy()))
+
+
+def test_the_compiler_of_torch_traces_the_operations_as_one_graph():
+    """Seed, layout and rotations are tensors, and the step's words are numbers of any value."""
+    made = tensors._layout(2**64 - 1, 2, ((5, np.zeros((1, 2), np.int64).tobytes(), 200),), CPU)
+    traced = torch.compile(tensors.numbers_of, backend="eager", fullgraph=True)
+    for words in ((0, 0), (7, 0), (-5, 3), (2**31 - 1, 0)):
+        assert torch.equal(traced(made, *words), tensors.numbers_of(made, *words))
+
+
+def test_what_is_kept_on_the_device_is_small_and_bounded():
+    tensors._layout.cache_clear()
+    size, most = 1 << 20, tensors._layout.cache_info().maxsize
+    for seed in range(20):
+        tensors.normals(Key(seed, 0, 0), [0], [Spans(np.zeros((1, 2), int), size)], CPU)
+    assert tensors._layout.cache_info().currsize == most == 16
+    kept = tensors._layout(19, 0, ((0, np.zeros((1, 2), int).tobytes(), size),), CPU)
+    held = sum(each.nbytes for each in kept if isinstance(each, torch.Tensor))
+    assert held <= 0.4 * size  # bytes
 
 
 def test_a_kernel_without_a_folder_for_its_cache_is_compiled_anew():

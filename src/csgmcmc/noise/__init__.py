@@ -1,4 +1,4 @@
-r"""Normal numbers from counters: Threefry-4x32-13 and Box-Muller, as tensors and as numba kernels.
+r"""Normal numbers from counters: Threefry-4x32-13 and Box-Muller, for any device.
 
 Threefry (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011) turns a key and a
 counter of four 32-bit words each into four random words. Two words u and v give two normal numbers:
@@ -20,8 +20,9 @@ block: nothing is hashed, so that nothing collides.
 
 Logarithm, sine and cosine are polynomials. All is integers and IEEE single precision in a fixed
 order, without fused multiply-add, so that every CPU and any other device gives the same bits.
-`threefry` works on any device; `numba_kernels`, for the CPU, is some twenty times as fast and needs
-numba. Tests hold them to the same bits.
+`threefry` works on any device by torch operations. `numba_kernels` for the CPU and `triton_kernels`
+for CUDA and ROCm are many times as fast, and need numba and Triton; `backends` chooses. Tests hold
+them all to the same bits.
 """
 
 from csgmcmc.noise.source import Noise

@@ -13,7 +13,7 @@ that they are contiguous float32 tensors in memory. What the steps compute is ex
 # pyright: reportReturnType=false, reportIndexIssue=false, reportArgumentType=false
 # (numba's types, as numba.uint32, are called as functions in a kernel)
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,7 +22,10 @@ from llvmlite.ir import IRBuilder
 from numba import carray, config, njit, types, uint32
 from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
+from torch import Tensor
 
+from csgmcmc.noise.backends import Coefficients, Key
+from csgmcmc.noise.positions import Spans
 from csgmcmc.noise.threefry import (
     COSINE,
     GROUP,
@@ -207,13 +210,16 @@ def fill(out, first, length, seed, chain, parameter, first_step, steps):
 
 @_kernel
 def move(
-    params, gradients, velocities, first, length, seed, chain, parameter, step,
+    params, gradients, velocities, scales, first, length, seed, chain, parameter, step,
     lr, momentum, noise_std, weight_decay,
 ):  # fmt: skip
-    """One step of SGHMC, or of SGLD where the address `velocities` is 0, with their noise."""
+    """One step of SGHMC, or of SGLD where the address `velocities` is 0, with their noise.
+
+    Where the address `scales` is not 0, SGHMC moves the weights divided by their scales.
+    """
     size = len(first) * length
     all_p, all_g = carray(_floats(params), size), carray(_floats(gradients), size)
-    all_v = carray(_floats(velocities), size)
+    all_v, all_s = carray(_floats(velocities), size), carray(_floats(scales), size)
     rate, kept = np.float32(lr), np.float32(momentum)
     std, decay = np.float32(noise_std), np.float32(weight_decay)
     numbers, done = np.zeros(CHUNK, np.float32), 0
@@ -229,10 +235,44 @@ def move(
             if velocities == 0:
                 for i in range(len(noise)):
                     p[i] += std * noise[i] - rate * (g[i] + decay * p[i])
-            else:
+            elif scales == 0:
                 v = all_v[here]
                 for i in range(len(noise)):
                     v[i] = kept * v[i] - rate * (g[i] + decay * p[i]) + std * noise[i]
                     p[i] += v[i]
+            else:
+                v, s = all_v[here], all_s[here]
+                for i in range(len(noise)):
+                    v[i] = kept * v[i] - rate * s[i] * (g[i] + decay * p[i]) + std * noise[i]
+                    p[i] += s[i] * v[i]
             position += len(noise)
             done += len(noise)
+
+
+def fill_all(
+    key: Key, ids: Sequence[int], spans: Sequence[Spans], outputs: Sequence[Tensor], steps: int = 1
+) -> None:
+    """See `csgmcmc.noise.backends.Kernels`."""
+    seed = _signed(key.seed)
+    for parameter, positions, output in zip(ids, spans, outputs, strict=True):
+        if output.numel():
+            fill(output.data_ptr(), *positions, seed, key.chain, parameter, key.step, steps)
+
+
+def move_all(
+    key: Key, ids: Sequence[int], spans: Sequence[Spans], params: Sequence[Tensor],
+    gradients: Sequence[Tensor], velocities: Sequence[Tensor], scales: Sequence[Tensor],
+    numbers: Coefficients,
+) -> None:  # fmt: skip
+    """See `csgmcmc.noise.backends.Kernels`."""
+    seed, floats = _signed(key.seed), list(map(float, numbers))  # an int would be compiled anew
+    columns = (params, gradients, velocities, scales)
+    addresses = [[one.data_ptr() for one in column] or [0] * len(params) for column in columns]
+    for parameter, positions, param, *own in zip(ids, spans, params, *addresses, strict=True):
+        if param.numel():
+            move(*own, *positions, seed, key.chain, parameter, key.step, *floats)
+
+
+def _signed(seed: int) -> int:
+    """The 64 bits of a seed as a signed integer."""
+    return seed - 2**64 if seed >= 2**63 else seed

@@ -4,6 +4,7 @@ A position counts the numbers of a parameter along its rows, whatever its layout
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -21,6 +22,16 @@ class Spans(NamedTuple):
     first: NDArray[np.int64]
     """Of shape (spans, 2): the chain, counted from that of the noise, and the first position."""
     length: int  # how many positions each span has
+
+
+Parameters = tuple[tuple[int, bytes, int], ...]
+"""Numbers of parameters and their spans, as a key of a dictionary."""
+
+
+def parameters_of(ids: Sequence[int], spans: Sequence[Spans]) -> Parameters:
+    """The numbers of parameters and their spans, as a key of a dictionary."""
+    pairs = zip(ids, spans, strict=True)
+    return tuple((number, own.first.tobytes(), own.length) for number, own in pairs)
 
 
 def spans_of(param: Tensor) -> Spans:

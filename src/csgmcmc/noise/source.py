@@ -9,18 +9,13 @@ generators are never used. How the numbers are made is in `csgmcmc.noise`.
 
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import cache
-from importlib import import_module
-from itertools import islice
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from csgmcmc.arguments import check_count
 from csgmcmc.noise import threefry
+from csgmcmc.noise.backends import Key, load_kernels, refuse_capture
 from csgmcmc.noise.positions import spans_of
 from csgmcmc.shards import local_shard
 
@@ -57,28 +52,38 @@ class Noise:
         """
         step = self.step if step is None else step
         ids = range(len(params)) if parameter_ids is None else parameter_ids
-        noise: dict[int, Tensor] = {}
-        others: dict[torch.device, list[int]] = {}
+        made: dict[int, Tensor] = {}
+        by_device: dict[torch.device, list[int]] = {}
         for index, param in enumerate(params):
-            kernels = load_kernels(param.device.type)
+            by_device.setdefault(param.device, []).append(index)
+        for device, indices in by_device.items():  # at once: a device starts calls slowly
+            refuse_capture(device, step)
+            own_ids, spans = [ids[i] for i in indices], [spans_of(params[i]) for i in indices]
+            kernels = load_kernels(device)
             if kernels is None:
-                others.setdefault(param.device, []).append(index)
+                flat = threefry.normals(self.key(step), own_ids, spans, device)
             else:
-                noise[index] = self._from_kernel(kernels, param, ids[index], step, 1)
-        for device, indices in others.items():  # one call for all: a device starts calls slowly
-            chosen = [(params[index], ids[index]) for index in indices]
-            noise.update(zip(indices, self._from_tensors(device, chosen, step), strict=True))
+                flat = [_numbers(device, len(own.first) * own.length) for own in spans]
+                kernels.fill_all(self.key(step), own_ids, spans, flat)
+            made.update(zip(indices, flat, strict=True))
         values = [local_shard(param) for param in params]
-        return [noise[i].view(value.shape).to(value.dtype) for i, value in enumerate(values)]
+        return [made[i].view(value.shape).to(value.dtype) for i, value in enumerate(values)]
 
     def ahead(self, param: Tensor, steps: int, parameter_id: int = 0) -> Tensor:
         """The noise of one parameter for this step and those after it, of shape (steps, ...)."""
-        kernels = load_kernels(param.device.type)
-        if kernels is not None:
-            made = self._from_kernel(kernels, param, parameter_id, self.step, steps)
-            return made.view(steps, *local_shard(param).shape).to(param.dtype)
-        later = range(self.step, self.step + steps)
-        return torch.stack([self.like([param], [parameter_id], step)[0] for step in later])
+        kernels = load_kernels(param.device)
+        if kernels is None:
+            later = range(self.step, self.step + steps)
+            return torch.stack([self.like([param], [parameter_id], step)[0] for step in later])
+        refuse_capture(param.device, self.step)
+        spans = spans_of(param)
+        made = _numbers(param.device, steps * len(spans.first) * spans.length)
+        kernels.fill_all(self.key(self.step), [parameter_id], [spans], [made], steps)
+        return made.view(steps, *local_shard(param).shape).to(param.dtype)
+
+    def key(self, step: int) -> Key:
+        """What the noise of a step depends on, besides parameter and position."""
+        return Key(self.seed, self.chain_id, step)
 
     def state_dict(self) -> dict[str, int]:
         """Seed, chain and step: all that there is."""
@@ -90,43 +95,6 @@ class Noise:
             raise ValueError("state_dict has noise of version 0.1 of csgmcmc, which has no step")
         self.seed, self.chain_id, self.step = (state[name] for name in ("seed", "chain", "step"))
 
-    def signed_seed(self) -> int:
-        """The seed's 64 bits as the signed integer that kernels take."""
-        return self.seed - 2**64 if self.seed >= 2**63 else self.seed
 
-    def _from_kernel(
-        self, kernels: Any, param: Tensor, number: int, step: int, steps: int
-    ) -> Tensor:
-        spans = spans_of(param)
-        size = steps * len(spans.first) * spans.length
-        made = torch.empty(size, dtype=torch.float32, device="cpu")  # whatever the defaults are
-        if size:
-            key = (self.signed_seed(), self.chain_id, number)
-            kernels.fill(made.data_ptr(), *spans, *key, step, steps)
-        return made
-
-    def _from_tensors(
-        self, device: torch.device, chosen: list[tuple[Tensor, int]], step: int
-    ) -> list[Tensor]:
-        """The same numbers by torch operations."""
-        rows, sizes = [], []
-        for param, parameter_id in chosen:
-            first, length = spans_of(param)
-            rows += [(parameter_id, self.chain_id + chain, at, length) for chain, at in first]
-            sizes.append(len(first))
-        table = np.array(rows, np.int64).reshape(-1, 4)
-        made = iter(threefry.normals(table, seed=self.seed, step=step, device=device))
-        nothing = torch.empty(0, dtype=torch.float32, device=device)
-        return [torch.cat([nothing, *islice(made, size)]) for size in sizes]
-
-
-@cache
-def load_kernels(device_type: str) -> Any:
-    """The module of kernels for a kind of device, imported on first use.
-
-    None where there is none: `threefry` then makes the same numbers by torch operations.
-    """
-    if device_type == "cpu":
-        with suppress(ImportError, OSError):  # not installed, or without its library
-            return import_module("csgmcmc.noise.numba_kernels")
-    return None
+def _numbers(device: torch.device, size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.float32, device=device)  # whatever the defaults are

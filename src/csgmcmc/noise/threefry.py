@@ -1,12 +1,21 @@
-"""Normal numbers from counters, as operations on tensors of any device."""
+"""Normal numbers from counters, as operations on tensors of any device.
+
+A device starts each operation slowly. So all parameters are computed at once, the two pairs of
+words of a round are one tensor, and all that does not depend on the step stays on the device.
+"""
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from csgmcmc.noise.backends import Key
+from csgmcmc.noise.positions import Parameters, Spans, parameters_of
 
 LANES = 16
 """Blocks that are computed together: as many as the widest vector units hold."""
@@ -39,55 +48,102 @@ ROOT_HALF, LN2 = _singles(math.sqrt(0.5), math.log(2))
 QUARTER_TURN = np.float32(math.pi / 2 * 2.0**-22)  # a quarter of a turn has 2**22 angles
 
 
-def normals(
-    spans: NDArray[np.int64], *, seed: int, step: int, device: torch.device | str = "cpu"
-) -> list[Tensor]:
-    """Normal numbers of spans of consecutive positions, a flat float32 tensor for each span.
+class Layout(NamedTuple):
+    """What does not depend on the step, for G groups of positions in some spans.
 
-    Args:
-        spans: of shape (spans, 4): the number of the parameter, the chain, the first position and
-            the number of positions of each span.
-        seed: at least 0 and below 2**64.
-        step: at least 0 and below 2**64.
-        device: where to make them. All spans are made at once, as a device starts calls slowly.
+    All words are int32 tensors. A first dimension of 2 has the words 0 and 2, then 1 and 3; or, of
+    one of these pairs, the first word and the second.
     """
-    starts, lengths = spans[:, 2], spans[:, 3]
-    first_groups, counts = starts // GROUP, -(-(starts % GROUP + lengths) // GROUP)
-    begins = np.cumsum(counts) - counts  # of the groups of each span among all groups
-    # The group i of a span is the group first_groups + i of its parameter.
-    columns = np.stack([spans[:, 0], spans[:, 1], first_groups - begins], axis=1)
-    total = int(counts.sum())
-    table = torch.from_numpy(columns).to(device)
-    repeats = torch.from_numpy(counts).to(device)
-    parameter, chain, group = table.repeat_interleave(repeats, 0, output_size=total).T[..., None]
-    blocks = (group + torch.arange(total, device=device)[:, None]) * LANES
-    blocks = blocks + torch.arange(LANES, device=device)
-    lower, upper = blocks.to(torch.int32), (blocks >> 32).to(torch.int32)
-    counter = [lower, upper, _word(step), _word(step >> 32)]
-    key = [_word(seed), _word(seed >> 32), chain.to(torch.int32), parameter.to(torch.int32)]
-    a, b, c, d = threefry(*([word.to(device) for word in part] for part in (counter, key)))
-    numbers = torch.cat([*two_normals(a, b), *two_normals(c, d)], dim=1).flatten()
-    firsts = begins * GROUP + starts % GROUP
-    return [
-        numbers[first : first + length]
-        for first, length in zip(firsts.tolist(), lengths.tolist(), strict=True)
-    ]
+
+    counter: Tensor  # of each group's first block, of shape (2, 2, G, 1)
+    lanes: Tensor  # what the blocks of a group add to words 0 and 2, of shape (2, 1, LANES)
+    step: Tensor  # which of a pair of words the step is added to, of shape (2, 1, 1)
+    keys: Tensor  # added before every fourth round, for each span; (rounds, 2, 2, spans)
+    span_of: Tensor  # the span of each group
+    rotations: Tensor  # bits to the left, bits to the right, and mask; (8, 3, 2, 1, 1)
+    ranges: list[list[tuple[int, int]]]  # of each parameter: which numbers of all are its spans
 
 
-def threefry(counter: Sequence[Tensor], key: Sequence[Tensor]) -> list[Tensor]:
-    """Four words of Threefry-4x32-13 for each counter. All words are int32 tensors."""
-    keys = [*key, key[0] ^ key[1] ^ key[2] ^ key[3] ^ PARITY]
-    words = [word + k for word, k in zip(counter, key, strict=True)]
+def normals(
+    key: Key, ids: Sequence[int], spans: Sequence[Spans], device: torch.device
+) -> list[Tensor]:
+    """The noise of parameters with these numbers and positions, flat float32 tensors."""
+    layout = _layout(key.seed, key.chain, parameters_of(ids, spans), device)
+    numbers = numbers_of(layout, *_words(key.step))
+    parts = [[numbers[begin:end] for begin, end in ranges] for ranges in layout.ranges]
+    return [own[0] if len(own) == 1 else torch.cat(own) if own else numbers[:0] for own in parts]
+
+
+def numbers_of(layout: Layout, lower_step: int, upper_step: int) -> Tensor:
+    """The numbers of all groups of a layout, one after another."""
+    even = torch.add(layout.counter[0], layout.step, alpha=lower_step) + layout.lanes
+    odd = torch.add(layout.counter[1], layout.step, alpha=upper_step)
+    keys = layout.keys.index_select(3, layout.span_of)[..., None]
+    x, y = two_normals(*threefry(even, odd, keys, layout.rotations))
+    return torch.stack([x[0], y[0], x[1], y[1]], dim=1).flatten()
+
+
+@lru_cache(maxsize=16)  # a quarter of a byte for each weight
+def _layout(seed: int, chain: int, parameters: Parameters, device: torch.device) -> Layout:
+    keys, blocks, ranges, begin = [], [np.empty(0, np.int64)], [], 0
+    for number, first, length in parameters:
+        ranges.append([])
+        for offset, position in np.frombuffer(first, np.int64).reshape(-1, 2).tolist():
+            groups = np.arange(position // GROUP, -(-(position + length) // GROUP))
+            blocks.append(groups * LANES)
+            keys.append([*_words(seed), _signed(chain + offset), _signed(number)])
+            at = begin + position % GROUP
+            ranges[-1].append((at, at + length))
+            begin += len(groups) * GROUP
+    block, count = np.concatenate(blocks), [len(own) for own in blocks[1:]]
+    counter = np.stack([block, 0 * block, block >> 32, 0 * block]).reshape(2, 2, -1, 1)
+    span_of = np.repeat(np.arange(len(count)), count)
+    words = np.array(keys, np.int64).reshape(-1, 4).T.astype(np.int32)
+    return Layout(
+        _constant(counter, device),
+        _constant([[range(LANES)], [[0] * LANES]], device),
+        _constant([[[0]], [[1]]], device),
+        _constant(key_schedule(words), device),
+        _constant(span_of, device),
+        _constant(rotations(), device),
+        ranges,
+    )
+
+
+def _constant(values: Any, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.asarray(values).astype(np.int32)).to(device)
+
+
+def key_schedule(keys: NDArray[np.int32]) -> NDArray[np.int32]:
+    """What is added to the words before every fourth round; `keys` are four words, or columns."""
+    k0, k1, k2, k3 = keys
+    words = [k0, k1, k2, k3, k0 ^ k1 ^ k2 ^ k3 ^ np.int32(PARITY)]
+    turns, order = range(-(-ROUNDS // 4)), (0, 2, 1, 3)
+    added = [[words[(turn + i) % 5] + turn * (i == 3) for i in order] for turn in turns]
+    return np.array(added).astype(np.int32).reshape(len(turns), 2, 2, *k0.shape)
+
+
+def rotations() -> NDArray[np.int64]:
+    """Bits to the left, bits to the right, and the mask of the latter, of each round."""
+    left = np.array(ROTATIONS)
+    return np.stack([left, 32 - left, (1 << left) - 1], axis=1)[..., None, None]
+
+
+def threefry(even: Tensor, odd: Tensor, keys: Tensor, rotations: Tensor) -> tuple[Tensor, Tensor]:
+    """Words 0 and 2, and words 1 and 3, of Threefry-4x32-13, from the same words of a counter.
+
+    `keys` is a `key_schedule`.
+    """
     for number in range(ROUNDS):
-        partners = (1, 3) if number % 2 == 0 else (3, 1)
-        for into, partner, bits in zip((0, 2), partners, ROTATIONS[number % 8], strict=True):
-            words[into] = words[into] + words[partner]
-            words[partner] = _rotate(words[partner], bits) ^ words[into]
-        if number % 4 == 3:
-            turn = number // 4 + 1
-            words = [word + keys[(turn + i) % 5] for i, word in enumerate(words)]
-            words[3] = words[3] + turn
-    return words
+        if number % 4 == 0:
+            even, odd = even + keys[number // 4, 0], odd + keys[number // 4, 1]
+        crossed = number % 2 == 1  # word 0 goes with word 3, and word 2 with word 1
+        partner = odd.flip(0) if crossed else odd
+        left, right, mask = rotations[number % 8]
+        even = even + partner
+        partner = ((partner << left) | ((partner >> right) & mask)) ^ even
+        odd = partner.flip(0) if crossed else partner
+    return even, odd
 
 
 def two_normals(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
@@ -134,15 +190,15 @@ def _sqrt(x: Tensor) -> Tensor:
     return x.double().sqrt().float()
 
 
-def _word(value: int) -> Tensor:
-    """The lower 32 bits of an integer."""
-    return torch.tensor(value & 0xFFFFFFFF, device="cpu").to(torch.int32)
+def _words(value: int) -> tuple[int, int]:
+    """The lower and the upper 32 bits of a number, as signed integers."""
+    return _signed(value), _signed(value >> 32)
+
+
+def _signed(word: int) -> int:
+    return (word + 2**31) % 2**32 - 2**31
 
 
 def _shift_right(word: Tensor, bits: int) -> Tensor:
     """Shift in zeros, where torch's shift of signed integers repeats the sign."""
     return (word >> bits) & ((1 << (32 - bits)) - 1)
-
-
-def _rotate(word: Tensor, bits: int) -> Tensor:
-    return (word << bits) | _shift_right(word, 32 - bits)

@@ -34,7 +34,7 @@ class FusedSampler(Sampler):
         fused = group["fused"]
         if fused is not False and not torch.compiler.is_compiling() and _declares_terms(type(self)):
             terms = self.fused_terms(group, States(self.state, params))
-            reason = why_not_fused(values, gradients, terms.velocities)
+            reason = why_not_fused(values, gradients, terms.velocities, terms.scales)
             if reason is None and (fused or pays(terms, values)):
                 options = {"lr": group["lr"], "weight_decay": group["weight_decay"]}
                 fused_update(self.noise, step, ids, params, values, gradients, terms, **options)

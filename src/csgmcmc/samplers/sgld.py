@@ -24,7 +24,8 @@ class SGLD(FusedSampler):
 
     Args:
         fused: draw the noise and update in one pass over the weights. None chooses it where it is
-            supported and faster: contiguous float32 parameters on the CPU, with noise or small.
+            supported and faster: contiguous float32 parameters on a GPU with Triton, or on the
+            CPU, with noise or small.
 
     Other arguments: see `Sampler`.
     """

@@ -1,0 +1,95 @@
+"""Which kernels serve a device: numba's for the CPU, Triton's for CUDA and ROCm, or none.
+
+Where there are none, `threefry` makes the same numbers by torch operations.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from csgmcmc.errors import warn
+from csgmcmc.noise.positions import Spans
+
+
+class Key(NamedTuple):
+    """What the noise of a step depends on, besides parameter and position."""
+
+    seed: int  # 64 bits
+    chain: int
+    step: int
+
+
+class Coefficients(NamedTuple):
+    """The numbers of an update; see `Kernels.move_all`."""
+
+    rate: float
+    kept: float
+    std: float
+    decay: float
+
+
+class Kernels(Protocol):
+    """The interface of the modules `numba_kernels` and `triton_kernels`.
+
+    Tensors are contiguous, float32, and on one device; `spans` are the positions of their numbers.
+    """
+
+    def fill_all(
+        self, key: Key, ids: Sequence[int], spans: Sequence[Spans], outputs: Sequence[Tensor],
+        steps: int = 1,
+    ) -> None:  # fmt: skip
+        """Write the noise of each parameter; with `steps`, also that of later steps behind it."""
+        ...
+
+    def move_all(
+        self, key: Key, ids: Sequence[int], spans: Sequence[Spans], params: Sequence[Tensor],
+        gradients: Sequence[Tensor], velocities: Sequence[Tensor], scales: Sequence[Tensor],
+        numbers: Coefficients,
+    ) -> None:  # fmt: skip
+        """Move parameters p with gradients g, velocities v, scales s and noise, in place.
+
+        v <- kept * v - rate * s * (g + decay * p) + std * noise, then p <- p + s * v. `scales` may
+        be empty, and so may both: then p <- p - rate * (g + decay * p) + std * noise.
+        """
+        ...
+
+
+@cache
+def load_kernels(device: torch.device) -> Kernels | None:
+    """The kernels that serve a device, imported on first use; None where there are none.
+
+    Those of a GPU are tried first: where they cannot be compiled, or have other bits, torch
+    operations serve, and a warning says so.
+    """
+    modules = {"cpu": "csgmcmc.noise.numba_kernels", "cuda": "csgmcmc.noise.triton_kernels"}
+    if device.type not in modules:
+        return None
+    kernels: Any = None
+    with suppress(ImportError, OSError):  # not installed, or without its library
+        kernels = import_module(modules[device.type])
+    if kernels is not None and device.type == "cuda":
+        try:
+            kernels.try_out(device)
+        except Exception as error:  # a compiler and a driver may raise anything
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            warn(
+                f"the Triton kernels for the noise do not work on {device} ({reason}): torch "
+                "operations make the same numbers, in about two hundred kernels a step"
+            )
+            return None
+    return kernels
+
+
+def refuse_capture(device: torch.device, step: int) -> None:
+    """Raise a `RuntimeError` inside a CUDA graph, whose replays would all have this noise."""
+    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "sampler.step() cannot be captured in a CUDA graph: each replay would repeat the noise "
+            f"of step {step}. Capture forward and backward only, and call sampler.step() after "
+            "each replay"
+        )
