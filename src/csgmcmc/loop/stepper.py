@@ -242,6 +242,7 @@ class Stepper:
         self.prepare()
 
     def _check_start(self) -> None:
+        fingerprint.check_no_lr_scheduler(self.sampler)
         seed = getattr(self._noise, "seed", None)
         if self.resumed:
             fingerprint.check_seed(seed, self._given_seed)
