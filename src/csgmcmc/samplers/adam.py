@@ -39,7 +39,7 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_items, check_number, check_real, shown
 from csgmcmc.errors import SamplingWarning, warn
-from csgmcmc.noise.fused import FusedTerms
+from csgmcmc.noise.fused import FusedTerms, why_not_fused
 from csgmcmc.samplers.base import CommonOptions, Group, Move, States, Tensors
 from csgmcmc.samplers.fused import FusedSampler
 from csgmcmc.samplers.sghmc import SGHMC
@@ -63,7 +63,7 @@ class AdamSGHMC(FusedSampler):
         eps: bound of the preconditioner at temperature 0, which is at most 1 / eps; above 0.
         damping: bound of the preconditioner while sampling, above 0. By default it follows from
             lr, T and N.
-        fused: as for `SGLD`; at temperature 0, True is torch's own fused Adam.
+        fused: as for `SGLD`; at temperature 0 it is torch's own fused Adam.
 
     Other arguments: see `Sampler`.
     """
@@ -187,6 +187,12 @@ class AdamSGHMC(FusedSampler):
         local_shard(scale).copy_(square_scale(square, group).sqrt_())
         self.state[param] = {"scale": scale}
 
+    def _can_fuse(self, group: Group, params: Tensors, gradients: Tensors) -> bool:
+        """Whether torch's own fused Adam does a cold step."""
+        if group["fused"] is False or torch.compiler.is_compiling():
+            return False
+        return why_not_fused(params, gradients) is None
+
     def update(self, group, params, gradients, noise, states) -> None:
         if noise is None:
             averages, squares = states("exp_avg"), states("exp_avg_sq")
@@ -194,7 +200,7 @@ class AdamSGHMC(FusedSampler):
             beta1, beta2 = group["betas"]
             options: Any = {"lr": group["lr"], "eps": group["eps"], "weight_decay": 0.0}
             options |= {"beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
-            fused = group["fused"] or None
+            fused = True if self._can_fuse(group, params, gradients) else None  # None: foreach
             adam(params, gradients, averages, squares, [], steps, fused=fused, **options)
             return
         std, momentum = math.sqrt(velocity_noise(group)), self.momentum(group)
