@@ -201,7 +201,7 @@ def scores(probs: Tensor) -> dict[str, float]:
     def loss(log_temperature: float) -> float:
         return negative_log_likelihood(scaled(log_temperature, ours), own)
 
-    fitted = minimize_scalar(loss, bounds=(-3, 3), method="bounded")
+    fitted: Any = minimize_scalar(loss, bounds=(-3, 3), method="bounded")
     return {
         "chosen by": float(fitted.fun),
         "error %": 100 * float((theirs.argmax(-1) != judged).mean()),

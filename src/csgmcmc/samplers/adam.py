@@ -43,6 +43,7 @@ from csgmcmc.noise.fused import FusedTerms, why_not_fused
 from csgmcmc.samplers.base import CommonOptions, Group, Move, States, Tensors
 from csgmcmc.samplers.fused import FusedSampler
 from csgmcmc.samplers.sghmc import SGHMC
+from csgmcmc.samplers.sgld import langevin_variance
 from csgmcmc.shards import local_shard
 
 NOISE = 1.0
@@ -112,12 +113,10 @@ class AdamSGHMC(FusedSampler):
         state = self.state.get(param, {})
         if "scale" in state:
             return state["scale"].square()
-        if "exp_avg_sq" in state:
-            return square_scale(_mean_square(state, group), group)
-        return square_scale(torch.zeros_like(param), group)
+        return square_scale(_mean_square(state, group) if state else torch.zeros_like(param), group)
 
     def injected_variance(self, group: Group, param: Tensor) -> Tensor:
-        return self.gradient_gain(group, param) * velocity_noise(group)
+        return self.gradient_gain(group, param) * velocity_noise(group) ** 2
 
     @classmethod
     def stationary_variance(
@@ -155,37 +154,35 @@ class AdamSGHMC(FusedSampler):
     def fused_terms(self, group: Group, states: States) -> FusedTerms | None:
         if group["temperature"] == 0:
             return None
-        std = math.sqrt(velocity_noise(group))
-        return FusedTerms(std, self.momentum(group), states("velocity"), states("scale"))
+        std, momentum = velocity_noise(group), self.momentum(group)
+        return FusedTerms(std, momentum, states("velocity"), states("scale"))
 
     def _apply(self, move: Move, step: int) -> None:
         """Freeze the preconditioner where sampling begins, and forget it where it has ended."""
         group, _, params, values, gradients = move
-        is_hot, is_new = group["temperature"] > 0, False
-        for param, value, gradient in zip(params, values, gradients, strict=True):
-            state = self.state[param]
-            if is_hot and "scale" not in state:
-                is_new |= "exp_avg_sq" not in state
-                self._freeze(group, param, value, gradient)
-            elif not is_hot and "scale" in state:
-                self.state[param] = {}
-        if is_new:
+        is_hot = group["temperature"] > 0
+        changed = [i for i, param in enumerate(params) if is_hot != ("scale" in self.state[param])]
+        if is_hot and not all(self.state[params[i]] for i in changed):
             warn(
                 "AdamSGHMC samples with a preconditioner from a single gradient: begin with steps "
                 "at temperature 0, in which it adapts",
                 SamplingWarning,
             )
+        for i in changed:
+            parts = (group, params[i], values[i], gradients[i])
+            self.state[params[i]] = self._frozen(*parts) if is_hot else {}
         super()._apply(move, step)
 
-    def _freeze(self, group: Group, param: Tensor, value: Tensor, gradient: Tensor) -> None:
-        state = self.state[param]
-        if "exp_avg_sq" in state:
+    def _frozen(
+        self, group: Group, param: Tensor, value: Tensor, gradient: Tensor
+    ) -> dict[str, Tensor]:
+        """The state of a parameter when sampling begins."""
+        state, scale = self.state[param], torch.zeros_like(param)
+        square = gradient.add(value, alpha=group["weight_decay"]).square_()
+        if state:
             square = local_shard(_mean_square(state, group))
-        else:
-            square = gradient.add(value, alpha=group["weight_decay"]).square_()
-        scale = torch.zeros_like(param)
         local_shard(scale).copy_(square_scale(square, group).sqrt_())
-        self.state[param] = {"scale": scale}
+        return {"scale": scale}
 
     def _can_fuse(self, group: Group, params: Tensors, gradients: Tensors) -> bool:
         """Whether torch's own fused Adam does a cold step."""
@@ -203,17 +200,7 @@ class AdamSGHMC(FusedSampler):
             fused = True if self._can_fuse(group, params, gradients) else None  # None: foreach
             adam(params, gradients, averages, squares, [], steps, fused=fused, **options)
             return
-        std, momentum = math.sqrt(velocity_noise(group)), self.momentum(group)
-        scaled_sghmc(
-            params,
-            gradients,
-            states("velocity"),
-            states("scale"),
-            noise,
-            lr=group["lr"],
-            momentum=momentum,
-            noise_std=std,
-        )
+        scaled_sghmc(params, gradients, states("velocity"), states("scale"), noise, group)
 
 
 def decay_as_prior(optimizer: torch.optim.AdamW) -> list[float]:
@@ -250,8 +237,8 @@ def square_scale(mean_square: Tensor, group: Group) -> Tensor:
 
 
 def velocity_noise(group: Group) -> float:
-    """Variance of the noise that a step adds to u."""
-    return 2 * (1 - group["betas"][0]) * group["lr"] * group["temperature"] / group["num_data"]
+    """Standard deviation of the noise that a step adds to u."""
+    return math.sqrt((1 - group["betas"][0]) * langevin_variance(group))
 
 
 def scaled_sghmc(
@@ -260,13 +247,10 @@ def scaled_sghmc(
     velocities: Tensors,
     scales: Tensors,
     noise: Tensors,
-    *,
-    lr: float,
-    momentum: float,
-    noise_std: float,
+    group: Group,
 ) -> None:
     """The update above, in place."""
-    torch._foreach_mul_(velocities, momentum)
-    torch._foreach_addcmul_(velocities, scales, gradients, value=-lr)
-    torch._foreach_add_(velocities, noise, alpha=noise_std)
+    torch._foreach_mul_(velocities, group["betas"][0])
+    torch._foreach_addcmul_(velocities, scales, gradients, value=-group["lr"])
+    torch._foreach_add_(velocities, noise, alpha=velocity_noise(group))
     torch._foreach_addcmul_(params, scales, velocities)
