@@ -43,8 +43,9 @@ def run_on_quadratic(
     """Last points of independent chains on the mean loss (x - MODE)' HESSIAN (x - MODE) / 2.
 
     They start from the exact posterior, so that burn-in only has to reach the stationary
-    distribution of the discrete update from there. `minibatch_variance` is the variance of noise
-    that is added to the gradients.
+    distribution of the discrete update from there. A step at temperature 0 without gradient, which
+    moves nothing, comes first: all chains then have the same preconditioner. `minibatch_variance`
+    is the variance of noise that is added to the gradients.
     """
     options = {**REQUIRED, **options}
     scale = options.get("temperature", 1.0) / options["num_data"]
@@ -52,6 +53,7 @@ def run_on_quadratic(
     start = torch.Generator().manual_seed(11)
     points = MODE + torch.randn(chains, 2, generator=start, dtype=MODE.dtype) @ factor.T
     chain = make(sampler, [points], **options)
+    take_cold_step(chain)
     minibatch = torch.Generator().manual_seed(12)
     for _ in range(steps):
         points.grad = (points - MODE) @ HESSIAN
@@ -60,6 +62,17 @@ def run_on_quadratic(
             points.grad += minibatch_variance**0.5 * noise
         chain.step()
     return points
+
+
+def take_cold_step(chain: Sampler) -> None:
+    """A step at temperature 0 without gradient."""
+    (group,) = chain.param_groups
+    (param,) = group["params"]
+    temperature, group["temperature"] = group["temperature"], 0.0
+    param.grad = torch.zeros_like(param)
+    weight_decay, group["weight_decay"] = group["weight_decay"], 0.0
+    chain.step()
+    group["temperature"], group["weight_decay"] = temperature, weight_decay
 
 
 def assert_moments(points: Tensor, covariance: Tensor, tolerance: float = 0.0) -> None:

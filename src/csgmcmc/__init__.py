@@ -11,7 +11,7 @@ from csgmcmc.errors import DivergedError
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.lr_range import suggest_lr
 from csgmcmc.posterior import Posterior, refresh_batchnorm
-from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
+from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, AdamSGHMC, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Keep, Ramp, Schedule, Tick
 from csgmcmc.stacked import Stack, stack
 from csgmcmc.trained import posterior_from_trained
@@ -23,6 +23,7 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "AdamSGHMC",
     "Chain",
     "Constant",
     "Cyclical",

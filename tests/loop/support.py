@@ -4,6 +4,7 @@ import random
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,14 @@ class Noisy(Dataset):
 
 
 def make_chain(
-    path: Path | str, *, loader=None, steps: int = STEPS, draws=None, schedule=None, **options
+    path: Path | str,
+    *,
+    loader=None,
+    steps: int = STEPS,
+    draws=None,
+    schedule=None,
+    kind: Any = SGHMC,
+    **options,
 ) -> Chain:
     """The same run every time: model, shuffling, augmentation and dropout from one seed."""
     torch.manual_seed(5)
@@ -41,7 +49,8 @@ def make_chain(
         nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2)
     )
     loader = DataLoader(Noisy(), batch_size=8, shuffle=True) if loader is None else loader
-    sampler = SGHMC(model.parameters(), lr=0.1, num_data=40, momentum=0.8, seed=3)
+    own = {"momentum": 0.8} if kind is SGHMC else {}
+    sampler = kind(model.parameters(), lr=0.1, num_data=40, seed=3, **own)
     schedule = schedule or Cyclical(steps, cycles=3, exploration=0.5, draws_per_cycle=4)
     options = {"checkpoint_every": 7, "progress": False, **options}
     draws = DrawStore(path) if draws is None else draws

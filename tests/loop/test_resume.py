@@ -17,7 +17,7 @@ from torch.distributions import Normal
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from csgmcmc import SGHMC, SGLD, Constant, Cyclical, DrawStore, Keep, MemoryDraws
+from csgmcmc import SGHMC, SGLD, AdamSGHMC, Constant, Cyclical, DrawStore, Keep, MemoryDraws
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning
 from csgmcmc.loop import Chain
@@ -90,6 +90,16 @@ def test_stopped_at_any_step_it_goes_on_bit_for_bit(whole, tmp_path, stop):
     torch.manual_seed(99)
     chain.run(resume=True)
     assert_same_runs(whole, tmp_path)
+
+
+@pytest.mark.parametrize("stop", [9, 30, 45])
+def test_an_adaptive_sampler_goes_on_bit_for_bit(tmp_path, stop):
+    """While it adapts, while it samples with what it has adapted, and while it adapts anew."""
+    make_chain(tmp_path / "whole", kind=AdamSGHMC).run()
+    with pytest.raises(Stopped):
+        make_chain(tmp_path / "cut", kind=AdamSGHMC, callbacks=stop_at(stop)).run()
+    make_chain(tmp_path / "cut", kind=AdamSGHMC).run(resume=True)
+    assert_same_runs(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_stopped_again_and_again(whole, tmp_path):

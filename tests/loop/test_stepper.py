@@ -225,6 +225,20 @@ def test_step_sets_lr_and_temperature_and_returns_the_tick():
         stepper.step()
 
 
+@pytest.mark.parametrize("attached", ["before", "after"])
+def test_a_torch_scheduler_is_refused(attached):
+    """The schedule sets lr, so that it would have no effect."""
+    model, sampler = make_parts()
+    if attached == "before":
+        torch.optim.lr_scheduler.CosineAnnealingLR(sampler, 10)
+    stepper = Stepper(model, sampler, SCHEDULE)
+    if attached == "after":
+        torch.optim.lr_scheduler.CosineAnnealingLR(sampler, 10)
+    LOSS(model(torch.ones(2, 4)), torch.tensor([0, 1])).backward()
+    with pytest.raises(ValueError, match="sampler has a torch LRScheduler"):
+        stepper.step()
+
+
 def test_another_schedule_sampler_or_model_is_not_resumed():
     state = make_stepper().state_dict()
     with pytest.raises(SettingsMismatchError, match=r"schedule\.kind was Cyclical"):

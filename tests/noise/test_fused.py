@@ -107,12 +107,11 @@ def test_scales_move_the_weights_divided_by_them(size, cold):
     noise = Noise(seed=1, chain_id=2)
     added = noise.like([torch.zeros(size)], [4], 7)[0].numpy()
 
-    def moved(scales):
+    def moved(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         point, speed = torch.from_numpy(start.copy()), torch.from_numpy(velocity.copy())
-        terms = FusedTerms(float(std), float(kept), [speed], [torch.from_numpy(scales)])
+        given = () if scales is one else [torch.from_numpy(scales)]
+        terms = FusedTerms(float(std), float(kept), [speed], given)
         options = {"lr": float(lr), "weight_decay": float(decay)}
-        if scales is one:
-            terms = terms._replace(scales=())
         gradients = [torch.from_numpy(gradient)]
         fused_update(noise, 7, [4], [point], [point], gradients, terms, **options)
         return point.numpy(), speed.numpy()

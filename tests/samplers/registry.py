@@ -1,7 +1,7 @@
 """What the conformance tests know about each sampler: one entry for each discovered class."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.samplers import discover
+from csgmcmc.samplers.adam import NOISE
 
 # No sampler may declare a larger error of its stationary variance.
 LARGEST_TOLERANCE = 0.2
@@ -28,11 +29,14 @@ class Expected:
             from parameters and the sampler's options.
         plain_update: its update written out for one tensor, which it equals bit for bit.
         tolerance: largest relative error of its stationary variance; 0 where that is exact.
+        options: options for tests of the contract of N, T and lr, in place of defaults that
+            themselves depend on these.
     """
 
     at_temperature_0: Callable[[Any, Options], torch.optim.Optimizer]
     plain_update: PlainUpdate
     tolerance: float = 0.0
+    options: Options = field(default_factory=dict)
 
 
 def state_tensor(state: State, name: str, param: Tensor, value: float = 0.0) -> Tensor:
@@ -85,6 +89,28 @@ def sgnht(options, param, gradient, noise, state):
     friction.clamp_(max=1)
 
 
+def adam_sghmc(options, param, gradient, noise, state):
+    lr, (beta1, beta2) = options["lr"], options["betas"]
+    if noise is None:
+        state["step"] = state.get("step", 0) + 1
+        average, squares = (state_tensor(state, f"exp_avg{name}", param) for name in ("", "_sq"))
+        average.lerp_(gradient, 1 - beta1)
+        squares.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        root = squares.sqrt() / (1 - beta2 ** state["step"]) ** 0.5
+        param.addcdiv_(average, root.add_(options["eps"]), value=-lr / (1 - beta1 ** state["step"]))
+        return
+    if "scale" not in state:  # of a chain without exploration
+        damping = options["damping"]
+        if damping is None:
+            damping = options["eps"] + lr * options["weight_decay"]
+            damping += 2 * options["temperature"] / (NOISE**2 * lr * options["num_data"])
+        state["scale"] = ((1 - beta1) / gradient.square().sqrt().add_(damping)).sqrt()
+    velocity, scale = state_tensor(state, "velocity", param), state["scale"]
+    velocity.mul_(beta1).addcmul_(scale, gradient, value=-lr)
+    velocity.add_(noise, alpha=(1 - beta1) ** 0.5 * langevin_std(options))
+    param.addcmul_(scale, velocity)
+
+
 def torch_sgd(params: Any, options: Options) -> torch.optim.Optimizer:
     return torch.optim.SGD(
         params,
@@ -99,9 +125,15 @@ def torch_rmsprop(params: Any, options: Options) -> torch.optim.Optimizer:
     return torch.optim.RMSprop(params, **{name: options[name] for name in names})
 
 
+def torch_adam(params: Any, options: Options) -> torch.optim.Optimizer:
+    names = ("lr", "betas", "eps", "weight_decay")
+    return torch.optim.Adam(params, **{name: options[name] for name in names})
+
+
 REGISTRY = {
     "SGLD": Expected(torch_sgd, sgld),
     "SGHMC": Expected(torch_sgd, sghmc),
+    "AdamSGHMC": Expected(torch_adam, adam_sghmc, options={"betas": (0.7, 0.99), "damping": 0.3}),
     # The drift's Gamma term is left out: measured on a Gaussian.
     "PSGLD": Expected(torch_rmsprop, psgld, tolerance=0.2),
     # The thermostat follows the weights: exact only as lr goes to 0.

@@ -20,6 +20,9 @@ from csgmcmc.noise import Noise
 from tests.samplers.registry import REGISTRY, SAMPLERS, every_sampler
 from tests.support import REQUIRED, make, same_bits, small_model, train
 
+# Chains that do not begin at temperature 0, for which AdamSGHMC warns.
+pytestmark = pytest.mark.filterwarnings("ignore:.*a preconditioner from a single gradient")
+
 
 def through_a_file(state):
     """Save and load as users do: nothing but tensors and plain values may be in it."""
@@ -245,6 +248,7 @@ def test_groups_have_their_own_options(sampler):
     chain = make(
         sampler,
         [{"params": [frozen], "temperature": 0.0}, {"params": [busy], "num_data": 1000.0}],
+        **REGISTRY[sampler.__name__].options,
     )
     chain.add_param_group({"params": [late], "lr": 0.4})
     assert [group["initial_lr"] for group in chain.param_groups] == [0.1, 0.1, 0.4]
@@ -393,6 +397,11 @@ BAD_WHERE_KNOWN = [
     ("alpha", float("nan")),
     ("eps", 0.0),
     ("adapt", "sometimes"),
+    ("betas", 0.9),
+    ("betas", (0.9,)),
+    ("betas", (0.9, 1.0)),
+    ("damping", 0.0),
+    ("damping", "small"),
     ("coupling", -1.0),
     ("coupling", float("nan")),
 ]

@@ -40,6 +40,7 @@ def test_traits():
         name: [trait for trait in traits if getattr(sampler, trait)]
         for name, sampler in SAMPLERS.items()
     }
+    assert declared["AdamSGHMC"] == ["preconditioned", "exact_stationary_variance"]
     assert declared["PSGLD"] == ["preconditioned"]
     assert declared["SGNHT"] == ["thermostat"]
     assert declared["SGLD"] == declared["SGHMC"] == ["exact_stationary_variance"]

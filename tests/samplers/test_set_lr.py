@@ -5,6 +5,9 @@ from torch import nn
 from csgmcmc import Constant
 from csgmcmc.samplers import discover
 
+# Chains that do not begin at temperature 0, for which AdamSGHMC warns.
+pytestmark = pytest.mark.filterwarnings("ignore:.*a preconditioner from a single gradient")
+
 SAMPLERS = pytest.mark.parametrize("kind", list(discover().values()), ids=list(discover()))
 
 

@@ -26,7 +26,7 @@ from csgmcmc.loop import Stepper
 from csgmcmc.loop.watch import evenly_spaced, sampling_ticks
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import generators_of, preserved_random_state
-from csgmcmc.samplers import SGHMC
+from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
 from csgmcmc.schedules.base import options_at
@@ -72,7 +72,7 @@ def kinetic_temperatures(model: nn.Module, sampler: SGHMC) -> dict[str, Temperat
         raise ValueError(f"velocities are those of SGHMC, got {type(sampler).__name__}")
     return {
         name: kinetic_temperature(
-            sampler.state[param]["velocity"].cpu().numpy(), **_dynamics(group)
+            sampler.state[param]["velocity"].cpu().numpy(), **_dynamics(sampler, group)
         )
         for name, (group, param) in _sampled(model, sampler).items()
         if "velocity" in sampler.state[param]
@@ -112,7 +112,7 @@ def parameter_reports(
             at_draws = [options_at(group, tick) for tick in kept]
             means = {key: _mean([at[key] for at in at_draws]) for key in ("lr", "temperature")}
             square = max(_mean(squares), 0.0)
-            dynamics = _dynamics({**group, **means})
+            dynamics = _dynamics(sampler, {**group, **means})
             temperature = temperature_of_products(products, squared_gradient=square, **dynamics)
         options = [options_at(group, tick) for tick in sampling]
         injected = [sampler.uncorrected_variance(at, param) for at in options]
@@ -241,9 +241,10 @@ def _gain(stepper: Stepper, group: Group, param: Tensor) -> Tensor | float:
     return gain.mean(0) if isinstance(stepper.model, Stack) else gain
 
 
-def _dynamics(group: Group) -> dict[str, float]:
+def _dynamics(sampler: Sampler, group: Group) -> dict[str, float]:
     """The options that the target of a temperature depends on."""
-    return {name: group.get(name, 0.0) for name in ("lr", "num_data", "temperature", "momentum")}
+    options = {name: group[name] for name in ("lr", "num_data", "temperature")}
+    return {**options, "momentum": sampler.momentum(group)}
 
 
 def _mean(values: Any) -> float:

@@ -57,6 +57,15 @@ def check_parts(
             )
 
 
+def check_no_lr_scheduler(sampler: torch.optim.Optimizer) -> None:
+    """Raise a `ValueError` if a torch `LRScheduler` is attached, whose lr would not be used."""
+    if hasattr(sampler.step, "_wrapped_by_lr_sched"):  # as torch marks it
+        raise ValueError(
+            "sampler has a torch LRScheduler, and the schedule sets lr: make the sampler without "
+            "one (for a warm-up, join csgmcmc.Ramp and the schedule by csgmcmc.Joined)"
+        )
+
+
 def check_same(saved: Any, current: Any, field: str = "") -> None:
     """Raise `SettingsMismatchError` that names the first field in which two settings differ."""
     if isinstance(saved, dict) and isinstance(current, dict):

@@ -228,6 +228,7 @@ class Stepper:
         self.prepare()
 
     def _check_start(self) -> None:
+        fingerprint.check_no_lr_scheduler(self.sampler)
         seed = getattr(self._noise, "seed", None)
         if self.resumed and self._given_seed not in (None, seed):
             raise SettingsMismatchError(

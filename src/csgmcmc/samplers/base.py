@@ -144,6 +144,10 @@ class Sampler(torch.optim.Optimizer, ABC):
         """What a step multiplies the gradient of `param` by besides lr: a preconditioner."""
         return 1.0
 
+    def momentum(self, group: Group) -> float:
+        """The share of a velocity that a step keeps; 0 for a sampler without velocities."""
+        return group.get("momentum", 0.0)
+
     @classmethod
     def stationary_variance(
         cls,

@@ -14,8 +14,8 @@ class FusedSampler(Sampler):
     """Base of samplers whose `options` include `fused`: None, True or False."""
 
     @abstractmethod
-    def fused_terms(self, group: Group, states: States) -> FusedTerms:
-        """What the fused kernel needs for `update`."""
+    def fused_terms(self, group: Group, states: States) -> FusedTerms | None:
+        """What the fused kernel needs for `update`; None if it cannot do this step."""
 
     def check_options(self, options: Group) -> None:
         super().check_options(options)
@@ -34,8 +34,11 @@ class FusedSampler(Sampler):
         fused = group["fused"]
         if fused is not False and not torch.compiler.is_compiling() and _declares_terms(type(self)):
             terms = self.fused_terms(group, States(self.state, params))
-            reason = why_not_fused(values, gradients, terms.velocities, terms.scales)
-            if reason is None and (fused or pays(terms, values)):
+            if (
+                terms is not None
+                and why_not_fused(values, gradients, terms.velocities, terms.scales) is None
+                and (fused or pays(terms, values))
+            ):
                 options = {"lr": group["lr"], "weight_decay": group["weight_decay"]}
                 fused_update(self.noise, step, ids, params, values, gradients, terms, **options)
                 return

@@ -1,0 +1,256 @@
+r"""Stochastic gradient Hamiltonian Monte Carlo with the preconditioner of Adam.
+
+At T = 0 each step is that of `torch.optim.Adam`:
+
+    m     <- beta1 * m + (1 - beta1) * grad,      m_hat = m / (1 - beta1^t)
+    v     <- beta2 * v + (1 - beta2) * grad^2,    v_hat = v / (1 - beta2^t)
+    theta <- theta - lr * m_hat / (sqrt(v_hat) + eps)
+
+with grad the gradient of U / N (Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR
+2015). The first step with T > 0 freezes the preconditioner, and from there on the steps are those
+of SGHMC with momentum beta1 in the coordinates theta / s:
+
+    s     =  sqrt((1 - beta1) / (sqrt(v_hat) + damping))
+    u     <- beta1 * u - lr * s * grad + sqrt(2 * (1 - beta1) * lr * T / N) * xi,    xi ~ N(0, I)
+    theta <- theta + s * u
+
+So each weight has its own step size, lr * s^2, with which SGHMC moves as fast as Adam does. The
+stationary distribution does not depend on s, which is fixed: the drift has no further term. When T
+is 0 again, as in the next cycle of a schedule, the preconditioner adapts anew.
+
+The damping bounds the noise. Where a network fits its data exactly v_hat vanishes, and noise that
+is scaled by it destroys the network. The default is
+
+    damping = eps + lr * weight_decay + 2 * T / (NOISE^2 * lr * N)
+
+with the options of the first step that samples. The last term bounds the standard deviation that
+the noise alone gives to s * u, by NOISE * lr * sqrt((1 - beta1) / (1 + beta1)): for NOISE = 1, that
+of Adam's own steps where the gradients are nothing but noise. As T goes to 0, the preconditioner
+becomes Adam's. The second term keeps weights stable that have a prior and no gradient.
+"""
+
+import math
+from typing import Any, ClassVar, Unpack
+
+import torch
+from torch import Tensor
+from torch.optim.adam import adam
+from torch.optim.optimizer import ParamsT
+
+from csgmcmc.arguments import check_items, check_number, check_real, shown
+from csgmcmc.errors import SamplingWarning, warn
+from csgmcmc.noise.fused import FusedTerms, why_not_fused
+from csgmcmc.samplers.base import CommonOptions, Group, Move, States, Tensors
+from csgmcmc.samplers.fused import FusedSampler
+from csgmcmc.samplers.sghmc import SGHMC
+from csgmcmc.samplers.sgld import langevin_variance
+from csgmcmc.shards import local_shard
+
+NOISE = 1.0
+"""Largest noise in the velocity of a weight, relative to that of Adam's own steps."""
+
+
+class AdamSGHMC(FusedSampler):
+    """Adam at temperature 0; above, SGHMC with Adam's preconditioner, which is then frozen.
+
+    Begin with steps at temperature 0, in which the preconditioner adapts, as every schedule with a
+    cold exploration or burn-in does.
+
+    Args:
+        lr: step size, as for `torch.optim.Adam`. While sampling, a weight has SGHMC's step size
+            lr * (1 - betas[0]) / (sqrt(v_hat) + damping).
+        betas: memory of the gradient, which is also the momentum while sampling, and of its square;
+            each at least 0 and below 1.
+        eps: bound of the preconditioner at temperature 0, which is at most 1 / eps; above 0.
+        damping: bound of the preconditioner while sampling, above 0. By default it follows from
+            lr, T and N.
+        fused: as for `SGLD`; at temperature 0 it is torch's own fused Adam.
+
+    Other arguments: see `Sampler`.
+    """
+
+    preconditioned: ClassVar[bool] = True
+    exact_stationary_variance: ClassVar[bool] = True
+    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float,
+        *,
+        num_data: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        damping: float | None = None,
+        fused: bool | None = None,
+        **common: Unpack[CommonOptions],
+    ) -> None:
+        options = {"betas": betas, "eps": eps, "damping": damping, "fused": fused}
+        super().__init__(params, lr, num_data=num_data, options=options, **common)
+
+    def check_options(self, options: Group) -> None:
+        super().check_options(options)
+        words = "two numbers, each at least 0 and below 1"
+        betas = check_items("betas", options["betas"], words)
+        if len(betas) != 2 or not all(0 <= check_real("betas", beta) < 1 for beta in betas):
+            raise ValueError(f"betas must be {words}, got {shown(options['betas'])}")
+        check_number("eps", options["eps"], above=0)
+        if options["damping"] is None:
+            return
+        check_number("damping", options["damping"], above=0)
+        least = options["lr"] * options["weight_decay"] * (1 - betas[0]) / (2 * (1 + betas[0]))
+        if options["damping"] < least:
+            raise ValueError(
+                f"damping must be at least {least:g}, where the prior alone (weight_decay) makes "
+                f"the steps unstable, got {options['damping']!r}"
+            )
+
+    def momentum(self, group: Group) -> float:
+        return group["betas"][0]
+
+    def gradient_gain(self, group: Group, param: Tensor) -> Tensor:
+        """s^2; before it is frozen, what it would be now."""
+        state = self.state.get(param, {})
+        if "scale" in state:
+            return state["scale"].square()
+        return square_scale(_mean_square(state, group) if state else torch.zeros_like(param), group)
+
+    def injected_variance(self, group: Group, param: Tensor) -> Tensor:
+        return self.gradient_gain(group, param) * velocity_noise(group) ** 2
+
+    @classmethod
+    def stationary_variance(
+        cls,
+        curvature: float,
+        *,
+        lr: float,
+        num_data: float,
+        temperature: float = 1.0,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        damping: float | None = None,
+        gradient_rms: float = 0.0,
+        minibatch_variance: float = 0.0,
+    ) -> float:
+        """Exact variance of the discrete update on a quadratic mean loss: that of `SGHMC`.
+
+        `gradient_rms` is sqrt(v_hat) when it was frozen, with the same lr and temperature and
+        without weight decay. `minibatch_variance` is the variance of the noise in the minibatch
+        gradients of the mean loss.
+        """
+        check_number("gradient_rms", gradient_rms, at_least=0)
+        group = {"lr": lr, "num_data": num_data, "temperature": temperature, "weight_decay": 0.0}
+        group |= {"betas": betas, "eps": eps, "damping": damping}
+        mean_square = torch.tensor(gradient_rms**2, dtype=torch.float64)
+        return SGHMC.stationary_variance(
+            curvature,
+            lr=lr * square_scale(mean_square, group).item(),
+            num_data=num_data,
+            temperature=temperature,
+            momentum=betas[0],
+            minibatch_variance=minibatch_variance,
+        )
+
+    def fused_terms(self, group: Group, states: States) -> FusedTerms | None:
+        if group["temperature"] == 0:
+            return None
+        std, momentum = velocity_noise(group), self.momentum(group)
+        return FusedTerms(std, momentum, states("velocity"), states("scale"))
+
+    def _apply(self, move: Move, step: int) -> None:
+        """Freeze the preconditioner where sampling begins, and forget it where it has ended."""
+        group, _, params, values, gradients = move
+        is_hot = group["temperature"] > 0
+        changed = [i for i, param in enumerate(params) if is_hot != ("scale" in self.state[param])]
+        if is_hot and not all(self.state[params[i]] for i in changed):
+            warn(
+                "AdamSGHMC samples with a preconditioner from a single gradient: begin with steps "
+                "at temperature 0, in which it adapts",
+                SamplingWarning,
+            )
+        for i in changed:
+            parts = (group, params[i], values[i], gradients[i])
+            self.state[params[i]] = self._frozen(*parts) if is_hot else {}
+        super()._apply(move, step)
+
+    def _frozen(
+        self, group: Group, param: Tensor, value: Tensor, gradient: Tensor
+    ) -> dict[str, Tensor]:
+        """The state of a parameter when sampling begins."""
+        state, scale = self.state[param], torch.zeros_like(param)
+        square = gradient.add(value, alpha=group["weight_decay"]).square_()
+        if state:
+            square = local_shard(_mean_square(state, group))
+        local_shard(scale).copy_(square_scale(square, group).sqrt_())
+        return {"scale": scale}
+
+    def _can_fuse(self, group: Group, params: Tensors, gradients: Tensors) -> bool:
+        """Whether torch's own fused Adam does a cold step."""
+        if group["fused"] is False or torch.compiler.is_compiling():
+            return False
+        return why_not_fused(params, gradients) is None
+
+    def update(self, group, params, gradients, noise, states) -> None:
+        if noise is None:
+            averages, squares = states("exp_avg"), states("exp_avg_sq")
+            steps = states("step", lambda _: torch.zeros(()))
+            beta1, beta2 = group["betas"]
+            options: Any = {"lr": group["lr"], "eps": group["eps"], "weight_decay": 0.0}
+            options |= {"beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
+            fused = True if self._can_fuse(group, params, gradients) else None  # None: foreach
+            adam(params, gradients, averages, squares, [], steps, fused=fused, **options)
+            return
+        scaled_sghmc(params, gradients, states("velocity"), states("scale"), noise, group)
+
+
+def decay_as_prior(optimizer: torch.optim.AdamW) -> list[float]:
+    """The `weight_decay` of a sampler, for each group, that means what a trained AdamW's meant.
+
+    AdamW stops where the mean of grad is -weight_decay * (sqrt(v_hat) + eps) * theta. This is the
+    mode under a Gaussian prior with a precision of N * weight_decay * (sqrt(v_hat) + eps), which
+    differs between weights. Returned is the mean over the weights of a group, without N.
+    """
+    decays = []
+    for group in optimizer.param_groups:
+        states = [optimizer.state[param] for param in group["params"] if param in optimizer.state]
+        if not states:
+            raise ValueError("optimizer must be trained: a group has taken no step")
+        roots = [_mean_square(state, group).sqrt_() for state in states]
+        mean = sum(root.sum().item() for root in roots) / sum(root.numel() for root in roots)
+        decays.append(group["weight_decay"] * (mean + group["eps"]))
+    return decays
+
+
+def _mean_square(state: dict[str, Tensor], group: Group) -> Tensor:
+    """v_hat."""
+    return state["exp_avg_sq"] / (1 - group["betas"][1] ** state["step"].item())
+
+
+def square_scale(mean_square: Tensor, group: Group) -> Tensor:
+    """s^2, if it is frozen with the present options of `group`."""
+    damping = group["damping"]
+    if damping is None:
+        lr = group["lr"] or group.get("initial_lr") or 1.0  # a schedule may begin at 0
+        damping = group["eps"] + lr * group["weight_decay"]
+        damping += 2 * group["temperature"] / (NOISE**2 * lr * group["num_data"])
+    return (1 - group["betas"][0]) / mean_square.sqrt().add_(damping)
+
+
+def velocity_noise(group: Group) -> float:
+    """Standard deviation of the noise that a step adds to u."""
+    return math.sqrt((1 - group["betas"][0]) * langevin_variance(group))
+
+
+def scaled_sghmc(
+    params: Tensors,
+    gradients: Tensors,
+    velocities: Tensors,
+    scales: Tensors,
+    noise: Tensors,
+    group: Group,
+) -> None:
+    """The update above, in place."""
+    torch._foreach_mul_(velocities, group["betas"][0])
+    torch._foreach_addcmul_(velocities, scales, gradients, value=-group["lr"])
+    torch._foreach_add_(velocities, noise, alpha=velocity_noise(group))
+    torch._foreach_addcmul_(params, scales, velocities)
