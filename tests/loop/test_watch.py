@@ -363,7 +363,8 @@ def watch_losses(watch: Watch, stepper: Stepper, losses: list[float], first: int
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for step, loss in enumerate(losses, start=first):
-            watch.look(stepper.schedule(step), loss)
+            watch.look_at_loss(stepper.schedule(step), loss)
+            watch.look(stepper.schedule(step))
     assert all(each.filename == __file__ for each in caught)
     return [str(each.message) for each in caught]
 

@@ -1,5 +1,6 @@
 """A chain: batches and gradients for a stepper, with checkpoints and a display."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.stacked import Stack, gradient_norms
 
+LOSSES_TOGETHER = 20  # on an accelerator
 SILENCE = "; watch=False silences this"
 
 
@@ -161,6 +163,7 @@ class Chain:
         self._checkpoints = None
         if self._folder is not None:
             self._checkpoints = Checkpoints(self._folder / "checkpoints", f"{self.chain_id:04d}")
+        self._loss, self._unread = math.nan, list[tuple[Tick, Tensor]]()
         self._loss_shape = (model.chains,) if isinstance(model, Stack) else ()
         self._modes: list[tuple[nn.Module, bool]] = []
         self._forward = share_gradients(model, layout)
@@ -227,6 +230,7 @@ class Chain:
         if not self.model.training:
             self.model.train()
         self._modes = [(module, module.training) for module in self.model.modules()]
+        self._unread.clear()  # of a run that was interrupted
         try:
             with display:
                 while not self.stepper.done:
@@ -259,13 +263,19 @@ class Chain:
                     gradient.mul_(shares.view(-1, *[1] * (gradient.ndim - 1)))
             else:
                 nn.utils.clip_grads_with_norm_(self.stepper.trained, self.clip, norms)
-        loss = (losses.mean() if losses.ndim else losses).item()
-        tick = self.stepper.step(losses if losses.ndim else loss)
+        losses = self._read(self.schedule(self.stepper.taken), losses)
+        if losses is None:
+            tick = self.stepper.step()
+        else:
+            self._loss = (losses.mean() if losses.ndim else losses).item()
+            tick = self.stepper.step(losses if losses.ndim else self._loss)
         group = self.sampler.param_groups[0]
         lr, temperature = float(group["lr"]), float(group.get("temperature", 0.0))
-        info = StepInfo(self, tick, loss, lr, temperature)
+        info = StepInfo(self, tick, self._loss, lr, temperature)
         if self._watch is not None:  # while the gradients are there
-            self._watch.look(tick, loss)
+            if losses is not None:
+                self._watch.look_at_loss(tick, self._loss)
+            self._watch.look(tick)
         for call in self._callbacks:
             call(info)
         if self._callbacks:  # which may have evaluated the model
@@ -273,6 +283,29 @@ class Chain:
                 if module.training is not mode:  # setting an attribute of a module is slow
                     module.training = mode
         return info
+
+    def _read(self, tick: Tick, losses: Tensor) -> Tensor | None:
+        """The losses of this step on the CPU, or None if they are left for later.
+
+        Reading waits for an accelerator. So losses are read together, before anything is kept.
+        """
+        if losses.is_cpu:
+            return losses
+        self._unread.append((tick, losses))
+        taken, steps = tick.step + 1, self.schedule.steps
+        marks = {self._checkpoint_every, max(1, steps // 100)}
+        if self._folder is not None:
+            marks.add(max(1, steps // 1000))  # lines of the log
+        due = tick.collect or taken in (1, steps) or any(taken % mark == 0 for mark in marks)
+        if not (due or self._callbacks or len(self._unread) == LOSSES_TOGETHER):
+            return None
+        unread, self._unread = self._unread, []
+        read = torch.stack([own for _, own in unread]).cpu()
+        for (earlier, _), own in zip(unread[:-1], read[:-1], strict=True):
+            self.stepper.check_loss(own, earlier)
+            if self._watch is not None:
+                self._watch.look_at_loss(earlier, own.mean().item())
+        return read[-1]
 
     def _gradients(self) -> Tensor:
         """Accumulate the gradients of one step; the loss of each chain."""

@@ -58,11 +58,17 @@ class Watch:
         self._usual_change = 0.0  # their median
         self._cycle, self._peak = 0, ""
 
-    def look(self, tick: Tick, loss: float) -> None:
+    def look(self, tick: Tick) -> None:
         """Look at the step just taken; called while its gradients and options are still set."""
-        found = self._noise.look(tick)
+        self._warn(self._noise.look(tick))
+
+    def look_at_loss(self, tick: Tick, loss: float) -> None:
+        """Look at the loss of a step; called for all steps in order, maybe some steps later."""
         if not self._warned and (words := self._look_at_loss(tick, loss)):
-            found, self._warned = [words, *found], True
+            self._warned = True
+            self._warn([words])
+
+    def _warn(self, found: list[str]) -> None:
         for words in found:
             message = f"chain {self._stepper.chain_id}: {words}; watch=False silences this"
             warn(message, SamplingWarning)
