@@ -55,6 +55,7 @@ def run(
     workers: Annotated[
         int | None, typer.Option(help="Processes, of one thread each; all cores by default.")
     ] = None,
+    device: Annotated[str | None, typer.Option(help="Where to run, e.g. cuda.")] = None,
     config: Annotated[Path | None, typer.Option(help="A JSON file that changes settings.")] = None,
 ) -> None:
     """Reproduce an experiment of the paper: its tables, with the paper's numbers beside ours.
@@ -91,6 +92,7 @@ def run(
                 data=data,
                 workers=workers,
                 changes=config,
+                device=device,
                 on_start=bar.on_start,
                 on_job=bar.on_job,
             )

@@ -18,6 +18,7 @@ from csgmcmc.samplers import SGLD
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Keep
 from paper.arguments import check_count
 from paper.density import run_density
+from paper.devices import device
 from paper.double_well import DoubleWell, wasserstein
 from paper.experiments import convergence_exact as exact
 from paper.experiments.base import Config, Experiment, Record
@@ -153,7 +154,7 @@ class NoisyGaussian(GaussianTarget):
 
     def gradient(self, points: Tensor) -> Tensor:
         random = torch.randn(points.shape, generator=self.generator, dtype=points.dtype)
-        return super().gradient(points) + self.noise * random
+        return super().gradient(points) + self.noise * random.to(points)
 
 
 def check(chains: int, schedule: str, seed: int = 0) -> Record:
@@ -164,13 +165,13 @@ def check(chains: int, schedule: str, seed: int = 0) -> Record:
     where one is beyond LIMIT: then nothing that rests on them is to be believed.
     """
     along = CHECKS[schedule]
-    scales = torch.tensor(SCALES, dtype=torch.float64)
+    scales = torch.tensor(SCALES, dtype=torch.float64, device=device())
     target = NoisyGaussian(
         torch.zeros_like(scales), torch.diag(scales**2), CHECK_NOISE, seed=seed + 1
     )
-    points = torch.full((chains, len(SCALES)), START, dtype=torch.float64)
+    points = scales.new_full((chains, len(SCALES)), START)
     sampler = SGLD([points], CHECK_ALPHA, num_data=1, seed=seed)
-    draws = run_density(target, sampler, along).numpy()
+    draws = run_density(target, sampler, along).cpu().numpy()
     step_sizes = CHECK_ALPHA * exact.shares(along)
     scores: dict[str, list[float]] = {"mean": [], "variance": [], "average": [], "mse": []}
     for column, scale in enumerate(SCALES):
@@ -219,9 +220,9 @@ def well(config: ConvergenceConfig, method: str, seed: int) -> Record:
         steps = [config.well_steps]
     else:
         chosen = next(listed for listed in well_methods(config) if listed.name == method)
-        points = torch.full((chains, 1), -1.0, dtype=torch.float64)
+        points = torch.full((chains, 1), -1.0, dtype=torch.float64, device=device())
         sampler = SGLD([points], chosen.alpha0, num_data=1, seed=seed)
-        looks = run_density(target, sampler, chosen.schedule)[..., 0].numpy()
+        looks = run_density(target, sampler, chosen.schedule)[..., 0].cpu().numpy()
         steps = (np.flatnonzero(chosen.schedule.table()["collect"]) + 1).tolist()
     away = [wasserstein(draws, quantiles) for draws in looks]
     return {

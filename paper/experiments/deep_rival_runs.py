@@ -139,7 +139,7 @@ def _probs(
     batches = PlainBatches(images, source.standard)
     if method == LINEAR:
         rows = [linearised_probs(model.eval(), draws, inputs) for inputs, _ in batches]
-        return torch.cat(rows).clamp(min=SMALLEST).numpy()
+        return torch.cat(rows).clamp(min=SMALLEST).cpu().numpy()
     return methods.predict(posterior_of(setting.network, source, draws), batches).probs_numpy()
 
 

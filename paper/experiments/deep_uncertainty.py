@@ -58,8 +58,8 @@ class DeepUncertainty(DeepExperiment[UncertaintyConfig]):
         self, setting: Setting, source: Source, draws: Sequence[Draw], data: Path | None
     ) -> Record:
         network, outside = setting.network, load_outside(source, data, setting.test)
-        tested = predict(network, source, draws, source.test).entropy.numpy()
-        unseen = predict(network, source, draws, outside).entropy.numpy()
+        tested = predict(network, source, draws, source.test).entropy.cpu().numpy()
+        unseen = predict(network, source, draws, outside).entropy.cpu().numpy()
         return {
             **super().score(setting, source, draws, data),
             "outside": {

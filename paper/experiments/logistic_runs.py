@@ -12,6 +12,7 @@ from csgmcmc.diagnostics import effective_sample_size, r_hat
 from csgmcmc.samplers import SGHMC
 from csgmcmc.schedules import Schedule
 from paper.density import run_density
+from paper.devices import device
 from paper.diagnostics import mcse, reference_ess
 from paper.experiments.base import Record
 from paper.hmc import hmc, laplace
@@ -53,11 +54,13 @@ def sample(
     The chains of one call would have their batches in common, and not be independent: each has a
     call of its own.
     """
+    data = target.features.to(device()), target.labels.to(device())
+    target = LogisticRegression(*data, target.prior_variance)
     runs = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
         points = torch.randn(1, target.dimension, generator=generator, dtype=torch.float64)
-        points *= math.sqrt(target.prior_variance)
+        points = (points * math.sqrt(target.prior_variance)).to(device())
         sampler = SGHMC(
             [points],
             settings.lr,
@@ -67,7 +70,7 @@ def sample(
             seed=seed,
         )
         runs.append(run_density(target, sampler, schedule, batch_size=settings.batch)[:, 0])
-    return torch.stack(runs).numpy()
+    return torch.stack(runs).cpu().numpy()
 
 
 def reference(target: LogisticRegression, *, chains: int, warm_up: int, draws: int) -> Record:

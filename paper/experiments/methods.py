@@ -31,6 +31,7 @@ from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import SGHMC, SGLD, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Ramp, Schedule
 from paper.arguments import check_choice
+from paper.devices import device
 from paper.experiments.base import Record
 from paper.networks import ResNet, mlp, resnet8, resnet18, resnet20, resnet50
 from paper.networks.resnet import Bottleneck
@@ -168,10 +169,10 @@ class Network(ABC):
         """The network, with weights from torch's global generator."""
 
     def make(self, classes: int, seed: int = 0) -> nn.Module:
-        """The starting weights of `seed`."""
+        """The starting weights of `seed`, on the device of the experiment."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return self.build(classes)
+            return self.build(classes).to(device())
 
     def momentum_of(self, method: str) -> float:
         """The momentum of a method that has one."""

@@ -22,6 +22,7 @@ from csgmcmc.samplers import SGHMC
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Keep, Schedule
 from paper.arguments import check_count
 from paper.density import run_density
+from paper.devices import device
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.mixture_weights import (
     Score,
@@ -132,13 +133,13 @@ class NoisyMixture25(Mixture25):
     """The target with N(0, variance) noise in every number of every gradient."""
 
     def __init__(self, variance: float, seed: int) -> None:
-        super().__init__()
+        super().__init__(device=device())
         self.noise_std = variance**0.5
         self.generator = torch.Generator().manual_seed(seed)
 
     def gradient(self, points: torch.Tensor) -> torch.Tensor:
         noise = torch.randn(points.shape, generator=self.generator, dtype=points.dtype)
-        return super().gradient(points) + self.noise_std * noise
+        return super().gradient(points) + self.noise_std * noise.to(points)
 
 
 class MixtureExperiment(Experiment[MixtureConfig]):
@@ -202,7 +203,7 @@ class MixtureExperiment(Experiment[MixtureConfig]):
 def sample(config: MixtureConfig, method: Method, seed: int | None = None) -> Draws:
     """Run all chains of all runs; draws of shape (runs * chains, draws, 2)."""
     seed = config.seed if seed is None else seed
-    target = Mixture25()
+    target = Mixture25(device=device())
     if method.gradient_variance > 0:
         target = NoisyMixture25(method.gradient_variance, seed)
     starts = torch.Generator().manual_seed(seed)
@@ -210,14 +211,14 @@ def sample(config: MixtureConfig, method: Method, seed: int | None = None) -> Dr
     points.uniform_(-config.start_within, config.start_within, generator=starts)
     # SGHMC without momentum is SGLD, and can leave out of its noise what the gradients bring.
     sampler = SGHMC(
-        [points],
+        [points.to(device())],
         method.lr,
         num_data=1,
         momentum=0.0,
         gradient_variance=method.gradient_variance,
         seed=seed,
     )
-    return run_density(target, sampler, method.schedule).transpose(0, 1).numpy()
+    return run_density(target, sampler, method.schedule).transpose(0, 1).cpu().numpy()
 
 
 def scores(config: MixtureConfig, draws: Draws) -> dict[str, Score]:

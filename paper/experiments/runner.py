@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from csgmcmc.errors import DivergedError
 from paper.arguments import check_count
+from paper.devices import find, on
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.changes import change, read_values
 from paper.experiments.results import COMMAND, Results
@@ -41,6 +42,7 @@ def reproduce(
     data: Path | None = None,
     workers: int = 1,
     changes: Path | None = None,
+    device: str | None = None,
     on_start: OnJob | None = None,
     on_job: OnJob | None = None,
 ) -> Results:
@@ -54,10 +56,13 @@ def reproduce(
         data: folder of the data sets, for experiments that need one.
         workers: processes, each with one thread; 1 runs all jobs here.
         changes: a JSON file whose values replace settings of the preset.
+        device: where to run; the CPU by default.
         on_start: called when a job begins, with its key, how many are done, and of how many.
         on_job: called the same way when a job is done.
     """
     check_count("workers", workers, at_least=1)
+    if device is not None:
+        find(device)
     if preset not in experiment.presets:
         names = ", ".join(experiment.presets)
         raise ValueError(f"{experiment.name} has no preset {preset!r}: choose one of {names}")
@@ -76,7 +81,7 @@ def reproduce(
         config=json.loads(json.dumps(asdict(config))),  # tuples are lists, as in the file
         versions={name: version(name) for name in PACKAGES},
         machine=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        command=_command(experiment, preset, seeds, data, changes),
+        command=_command(experiment, preset, seeds, data, changes, device),
     )
     # Under torchrun every process does every job, each a part of it, and one of them writes. All
     # have read the file before the first job ends, as it needs them all.
@@ -100,7 +105,7 @@ def reproduce(
                 if on_start:
                     on_start(key, len(records), total)
 
-            for key, record in _run_all(experiment, config, data, missing, workers, began):
+            for key, record in _run_all(experiment, config, data, missing, workers, began, device):
                 records[key] = record
                 results.seconds = round(results.seconds + record["seconds"], 2)
                 if writes:
@@ -154,6 +159,7 @@ def _command(
     seeds: int | None,
     data: Path | None,
     changes: Path | None,
+    device: str | None,
 ) -> str:
     """What to type for the same records; where they are put, and by how many, does not matter."""
     words = [COMMAND + experiment.name, f"--preset {preset}"]
@@ -163,6 +169,8 @@ def _command(
         words.append(f"--data {'DIR' if data.is_absolute() else data}")
     if changes is not None:
         words.append(f"--config {'FILE' if changes.is_absolute() else changes}")
+    if device is not None:
+        words.append(f"--device {device}")
     return " ".join(words)
 
 
@@ -173,11 +181,12 @@ def _run_all(
     jobs: Jobs,
     workers: int,
     on_start: Callable[[str], None],
+    device: str | None,
 ) -> Iterator[tuple[str, Record]]:
     def calls() -> Iterator[tuple[Any, ...]]:
         for key, options in jobs.items():
             on_start(key)
-            yield experiment, config, data, key, options
+            yield experiment, config, data, key, options, device
 
     count = min(workers, len(jobs))
     yield from _run_in_processes(calls(), count) if count > 1 else (_run(*one) for one in calls())
@@ -219,11 +228,17 @@ def _end_with_parent() -> None:
 
 
 def _run(
-    experiment: Experiment, config: Config, data: Path | None, key: str, options: Mapping[str, Any]
+    experiment: Experiment,
+    config: Config,
+    data: Path | None,
+    key: str,
+    options: Mapping[str, Any],
+    device: str | None,
 ) -> tuple[str, Record]:
     began = time.perf_counter()
     try:
-        record = experiment.run(config, data, **options)
+        with on(device):
+            record = experiment.run(config, data, **options)
     except DivergedError as error:  # of which only the words would come back from a worker
         raise ValueError(f"{key}: {error}") from error
     seconds = round(time.perf_counter() - began, 2)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from csgmcmc.diagnostics import effective_sample_size, r_hat
+from paper.devices import device
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.methods import rounded
 from paper.experiments.truth_data import Source, load
@@ -134,7 +135,7 @@ class Truth(Experiment[TruthConfig]):
 
     def run(self, config: TruthConfig, data: Path | None, **options: Any) -> Record:
         case = config.cases[options.pop("place")]
-        source = load(case.problem.data)
+        source = load(case.problem.data).to(device())
         return _methods(config, case, source, **options) if options else _reference(case, source)
 
 
@@ -229,7 +230,9 @@ def _reference(case: Case, source: Source) -> Record:
                 for draw in range(length.draws)
             ],
             dim=1,
-        ).double()
+        )
+        .double()
+        .cpu()
         for part, own in zip(("validation", "test", "outside"), inputs, strict=True)
     }  # (chains, draws, points, classes)
     probs = {part: own.mean((0, 1)) for part, own in members.items()}

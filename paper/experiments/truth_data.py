@@ -29,6 +29,15 @@ class Source(NamedTuple):
     test: Part
     outside: Tensor
 
+    def to(self, device: torch.device) -> "Source":
+        """The same on a device."""
+
+        def moved(part: Part) -> Part:
+            return Part(part.inputs.to(device), part.labels.to(device))
+
+        parts = map(moved, (self.train, self.validation, self.test))
+        return Source(*parts, self.outside.to(device))
+
 
 @cache
 def load(name: str) -> Source:

@@ -74,9 +74,9 @@ def hmc(
     """
     generator = torch.Generator().manual_seed(seed)
     chains = len(starts)
-    points, log_steps = starts, torch.full((chains, 1), math.log(FIRST_STEP), dtype=starts.dtype)
+    points, log_steps = starts, starts.new_full((chains, 1), math.log(FIRST_STEP))
     potential, gradient = energy(points)
-    kept, accepted, evaluated = [], torch.zeros(chains, dtype=starts.dtype), 1
+    kept, accepted, evaluated = [], starts.new_zeros(chains), 1
     for path in range(burn_in + draws * paths_per_draw):
         low, high = LENGTHS
         length = low + (high - low) * float(torch.rand((), generator=generator))
@@ -86,7 +86,7 @@ def hmc(
         typical = math.exp(float(log_steps.mean()))
         count = min(max(math.ceil(length / typical), 1), MOST_STEPS)
         step = log_steps.exp() * (length / (count * typical) if count < MOST_STEPS else 1.0)
-        momentum = torch.randn(points.shape, generator=generator, dtype=points.dtype)
+        momentum = torch.randn(points.shape, generator=generator, dtype=points.dtype).to(points)
         before = potential + momentum.square().sum(-1) / 2
         new_points, new_potential, new_gradient = points, potential, gradient
         momentum = momentum - step / 2 * new_gradient
@@ -97,7 +97,8 @@ def hmc(
         evaluated += count
         change = before - new_potential - momentum.square().sum(-1) / 2
         chance = change.clamp(max=0).exp().nan_to_num(0.0)
-        accept = torch.rand(chains, generator=generator, dtype=chance.dtype) < chance
+        drawn = torch.rand(chains, generator=generator, dtype=chance.dtype)
+        accept = drawn.to(chance) < chance
         points = torch.where(accept[:, None], new_points, points)
         gradient = torch.where(accept[:, None], new_gradient, gradient)
         potential = torch.where(accept, new_potential, potential)

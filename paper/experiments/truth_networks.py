@@ -94,7 +94,7 @@ def _backward(
     if with_losses:
         losses = (sums.double().log() - outputs.gather(-1, index).double()).mean((-2, -1))
     slope /= sums
-    slope.scatter_add_(-1, index, _MINUS_ONE.expand(index.shape))
+    slope.scatter_add_(-1, index, _MINUS_ONE.to(slope.device).expand(index.shape))
     slope /= inputs.shape[1]
     gradients: list[Tensor] = []
     for number in reversed(range(len(hidden))):

@@ -16,6 +16,7 @@ from csgmcmc.draws import Draw, MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Joined, Ramp, Schedule, Tick
+from paper.devices import device
 from paper.experiments.truth_data import Part, Source
 from paper.experiments.truth_networks import (
     flat,
@@ -107,7 +108,7 @@ def start(problem: Problem, seeds: Sequence[int]) -> list[nn.Sequential]:
     with torch.random.fork_rng(devices=[]):
         for seed in seeds:
             torch.manual_seed(seed)
-            models.append(mlp(*problem.sizes))
+            models.append(mlp(*problem.sizes).to(device()))
     return models
 
 
@@ -134,7 +135,7 @@ def train(
             inputs, labels = part.inputs[order], part.labels[order]
             dealt = list(zip(inputs.split(batch, 1), labels.split(batch, 1), strict=True))
         masks = [
-            (torch.rand(chains, batch, size, generator=generator) >= dropout) / (1 - dropout)
+            _mask(torch.rand(chains, batch, size, generator=generator), dropout, part.inputs)
             for size in hidden
             if dropout
         ]
@@ -148,6 +149,10 @@ def train(
             if not all(bool(weight.isfinite().all()) for weight in weights):
                 raise FloatingPointError(f"weights are not finite at step {step}")
             on_draw(tick)
+
+
+def _mask(numbers: Tensor, dropout: float, like: Tensor) -> Tensor:
+    return ((numbers >= dropout) / (1 - dropout)).to(like.device)
 
 
 def run(
@@ -252,7 +257,9 @@ def predict(
         "outside": source.outside,
     }
     if linearised:
-        return {part: linearised_probs(model, draws, own).double() for part, own in parts.items()}
+        return {
+            part: linearised_probs(model, draws, own).double().cpu() for part, own in parts.items()
+        }
     posterior = Posterior(model, draws, vectorize=True, progress=False)
     return {part: _probs(posterior, own) for part, own in parts.items()}
 
@@ -260,7 +267,7 @@ def predict(
 def _probs(posterior: Posterior, inputs: Tensor) -> Tensor:
     predictive = posterior.predict(inputs)
     assert isinstance(predictive, ClassPredictive)  # noqa: S101  (the outputs are of classes)
-    return predictive.probs.double()
+    return predictive.probs.double().cpu()
 
 
 def temperature(draws: Sequence[Draw], part: Part, weight_decay: float) -> float:

@@ -33,9 +33,9 @@ def scores(predicted: Mapping[str, Any], reference: Mapping[str, Any], source: S
         pair = np.asarray(predicted[part]), np.asarray(reference[part])
         found[f"{prefix}tv"] = rounded(total_variation(*pair))
         found[f"{prefix}disagreement"] = rounded(disagreement(*pair))
-    probs, labels = np.asarray(predicted["test"]), source.test.labels.numpy()
+    probs, labels = np.asarray(predicted["test"]), source.test.labels.cpu().numpy()
     losses = -np.log(np.maximum(probs[np.arange(len(labels)), labels], 1e-30))
-    held_out = np.asarray(predicted["validation"]), source.validation.labels.numpy()
+    held_out = np.asarray(predicted["validation"]), source.validation.labels.cpu().numpy()
     return {
         **found,
         "tested": len(labels),

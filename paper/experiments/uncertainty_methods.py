@@ -20,6 +20,7 @@ from csgmcmc.draws import MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import Sampler
 from csgmcmc.schedules import Constant, Cyclical, Joined, Schedule
+from paper.devices import device
 from paper.experiments import methods
 from paper.experiments.base import Record
 from paper.experiments.methods import BY_NAME, COLD, Network, Run, decay, rounded
@@ -145,7 +146,7 @@ class Walk:
         """Take the steps before `until`, keep the draws, and the losses of the last epoch."""
         draws = MemoryDraws()
         for step in range(self.step, until):
-            images, labels = batches.of_step(step)
+            images, labels = (part.to(device()) for part in batches.of_step(step))
             tick = schedule.apply(self.sampler, step)
             self.sampler.zero_grad()
             loss = cross_entropy(self.model(images), labels)
@@ -204,7 +205,7 @@ def scores(outcome: Outcome, test: Points, outside: Tensor) -> Record:
     """Scores on test data, and the entropy on images of classes that were never seen."""
     posterior = outcome.posterior
     tested = predict(posterior, test)
-    unseen = predict(posterior, Points(outside, torch.zeros(len(outside)))).entropy.numpy()
+    unseen = predict(posterior, Points(outside, torch.zeros(len(outside)))).entropy.cpu().numpy()
     return {
         "method": outcome.run.method,
         "temperature": outcome.temperature,
@@ -212,7 +213,7 @@ def scores(outcome: Outcome, test: Points, outside: Tensor) -> Record:
         "draws": len(posterior.draws),
         "train_loss": rounded(outcome.train_loss),
         **methods.scores(tested),
-        "auroc": rounded(auroc(tested.entropy.numpy(), unseen)),
+        "auroc": rounded(auroc(tested.entropy.cpu().numpy(), unseen)),
         "entropy_test": rounded(tested.entropy.mean()),
         "entropy_outside": rounded(unseen.mean()),
         "below": [rounded(share) for share in cumulative_distribution(unseen, LOW_ENTROPIES)],

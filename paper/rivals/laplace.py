@@ -87,6 +87,7 @@ def linearised_probs(model: nn.Module, draws: Sequence[Draw], inputs: Tensor) ->
     """
     outputs = _function_of_weights(model)
     means = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    inputs = inputs.to(next(iter(means.values())).device)
     logits, back = vjp(lambda weights: outputs(weights, inputs), means)[:2]
     # J' u is linear in u, so its derivative along the weights is J: no forward mode is needed,
     # which not all operations have, and the network is evaluated once for all draws.
@@ -109,11 +110,12 @@ def last_layer_curvature(model: nn.Module, layer: nn.Linear, data: Data) -> tupl
     hook = layer.register_forward_pre_hook(lambda _, given: features.append(given[0]))
     size, classes = layer.in_features + (layer.bias is not None), layer.out_features
     total, rows = torch.zeros(classes, size, classes, size, dtype=torch.float64), 0
+    total = total.to(layer.weight.device)
     was_training = model.training
     model.eval()
     try:
         for inputs, _ in data:
-            probs = model(inputs).double().softmax(-1)
+            probs = model(inputs.to(total.device)).double().softmax(-1)
             given = features.pop().double()
             if layer.bias is not None:
                 given = torch.cat([given, torch.ones_like(given[:, :1])], dim=1)
@@ -152,6 +154,7 @@ def diagonal_curvature(
         return {name: gradient.square().sum(0) for name, gradient in gradients.items()}
 
     for inputs, _ in data:
+        inputs = inputs.to(next(iter(means.values())).device)  # noqa: PLW2901
         probs = function(means, inputs).softmax(-1)
         if label_seed is None:  # S with S S' = diag(p) - p p', a row for each of its columns
             roots = probs.sqrt()

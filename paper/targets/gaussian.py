@@ -33,5 +33,5 @@ class GaussianTarget(Target):
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Exact, independent draws, of shape (count, dimension)."""
         shape = (count, self.dimension)
-        noise = torch.randn(shape, generator=generator, dtype=self.mean.dtype)
+        noise = torch.randn(shape, generator=generator, dtype=self.mean.dtype).to(self.mean)
         return self.mean + noise @ self._factor.T

@@ -17,7 +17,7 @@ class Mixture(Target):
 
     def __init__(self, means: Tensor, variance: float, weights: Tensor | None = None) -> None:
         if weights is None:
-            weights = torch.ones(len(means), dtype=means.dtype)
+            weights = means.new_ones(len(means))
         if weights.shape != (len(means),) or not (weights > 0).all():
             raise ValueError(f"weights must be {len(means)} positive numbers")
         self.dimension = means.shape[1]
@@ -41,7 +41,7 @@ class Mixture(Target):
         """Covariance of the whole mixture: that of the means, and that within a mode."""
         offsets = self.means - self.mean
         between = offsets.T @ (self.weights[:, None] * offsets)
-        return between + self.variance * torch.eye(self.dimension, dtype=self.means.dtype)
+        return between + self.variance * torch.eye(self.dimension).to(self.means)
 
     def potential(self, points: Tensor) -> Tensor:
         return -self._log_terms(points).logsumexp(-1)
@@ -58,9 +58,10 @@ class Mixture(Target):
 
     def sample(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Exact, independent draws, of shape (count, dimension)."""
-        modes = torch.multinomial(self.weights, count, replacement=True, generator=generator)
+        weights = self.weights.cpu()  # as the generator is
+        modes = torch.multinomial(weights, count, replacement=True, generator=generator)
         shape = (count, self.dimension)
-        noise = torch.randn(shape, generator=generator, dtype=self.means.dtype)
+        noise = torch.randn(shape, generator=generator, dtype=self.means.dtype).to(self.means)
         return self.means[modes] + self.std * noise
 
     def _log_terms(self, points: Tensor) -> Tensor:
@@ -73,6 +74,8 @@ class Mixture(Target):
 class Mixture25(Mixture):
     """The paper's target: 25 equal modes on the grid {-4, -2, 0, 2, 4}^2, of variance 0.03."""
 
-    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
-        grid = torch.tensor([-4.0, -2.0, 0.0, 2.0, 4.0], dtype=dtype)
+    def __init__(
+        self, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> None:
+        grid = torch.tensor([-4.0, -2.0, 0.0, 2.0, 4.0], dtype=dtype, device=device)
         super().__init__(torch.cartesian_prod(grid, grid), variance=0.03)

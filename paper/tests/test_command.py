@@ -54,6 +54,15 @@ def test_list():
         assert words in result.output
 
 
+def test_the_device_is_part_of_the_command_and_must_be_there(tmp_path):
+    arguments = ["run", "schedule", "--preset", "smoke", "--out", str(tmp_path), "--device"]
+    assert run(*arguments, "cpu").exit_code == 0
+    assert Results.load(tmp_path / "schedule.json").command.endswith("--device cpu")
+    result = run(*arguments, "nowhere")
+    assert result.exit_code == 2
+    assert "device" in result.output
+
+
 def test_run_and_report(tmp_path):
     arguments = ["run", "schedule", "--preset", "smoke", "--out", str(tmp_path)]
     result = run(*arguments)

@@ -148,13 +148,14 @@ def init_distributed(chains: int | None = None) -> ProcessLayout:
             f"chains={chains} does not divide the {world} processes: start a multiple of chains"
         )
     device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if found is not None and found.type != "mps":  # which has no process groups
+        device = torch.device(found.type, int(os.environ.get("LOCAL_RANK", "0")))
+        torch.get_device_module(found.type).set_device(device)
     if world == 1:
         return ProcessLayout(device=device)
     if not dist.is_initialized():
-        _initialise("nccl" if device.type == "cuda" else "gloo")
+        _initialise(dist.Backend.default_device_backend_map.get(device.type, "gloo"))
     mesh = _mesh(device.type, chains, world // chains)
     chain_id, replica_id = mesh.get_local_rank("chain"), mesh.get_local_rank("replica")
     return ProcessLayout(chain_id, chains, replica_id, world // chains, device, mesh["replica"])

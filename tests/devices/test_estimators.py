@@ -1,5 +1,7 @@
 """Estimators with a module on the device, and with it as torch's default."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,13 @@ from csgmcmc import DrawStore, Posterior
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 from tests.devices.support import assert_equal, make_chain, network, points
 
-SHORT = {"epochs": 20, "chains": 2, "cycles": 2, "draws_per_cycle": 2, "random_state": 0}
+SHORT: dict[str, Any] = {
+    "epochs": 20,
+    "chains": 2,
+    "cycles": 2,
+    "draws_per_cycle": 2,
+    "random_state": 0,
+}
 ROWS, LABELS = (tensor.numpy() for tensor in points(60).tensors)
 NUMBERS = ROWS @ np.arange(1.0, 7.0) + 3
 
@@ -25,7 +33,7 @@ def on(where):
 
 @pytest.mark.parametrize("plain", [True, False], ids=["one fold", "held-out rows"])
 def test_a_classifier_with_a_module_on_the_device(plain, device):
-    further = {"prior_scale": 1.0, "temperature": 0.3} if plain else {}
+    further: dict[str, Any] = {"prior_scale": 1.0, "temperature": 0.3} if plain else {}
     fitted = BayesianMLPClassifier(module=on(device), **SHORT, **further).fit(ROWS, LABELS)
     assert next(fitted.module_.parameters()).device.type == device.type
     probs = fitted.predict_proba(ROWS)

@@ -9,6 +9,7 @@ from csgmcmc import DrawStore, MemoryDraws, Posterior, posterior_from_trained, r
 from csgmcmc.diagnostics import accuracy, effective_sample_size, negative_log_likelihood
 from csgmcmc.posterior import refresh_draws
 from csgmcmc.posterior.likelihoods import discover
+from csgmcmc.posterior.likelihoods.ordinal import Ordinal
 from tests.devices.support import (
     assert_equal,
     assert_same_draws,
@@ -79,7 +80,7 @@ def likelihood_forward_and_targets(name):
         "bernoulli": (name, plain, nn.functional.one_hot(classes, 3).float()),
         "gaussian": (name, pair, positive),
         "student-t": (name, pair, positive),
-        "ordinal": (discover()["ordinal"](cuts=[-1.0, 1.0]), one, classes),
+        "ordinal": (Ordinal(cuts=[-1.0, 1.0]), one, classes),
         "poisson": (name, one, classes),
         "negative-binomial": (name, pair, classes),
     }[name]
@@ -101,7 +102,7 @@ def test_every_likelihood(name, device):
             values["quantile"] = predictive.quantile([0.1, 0.9])
             values["sample"] = predictive.sample(2, seed=0)
         found.append(values)
-    assert_equal(*found, device)
+    assert_equal(found[0], found[1], device)
     assert all(value.device.type == device.type for value in found[0].values())
 
 
@@ -112,7 +113,7 @@ def test_weights(method, draws, device, tmp_path):
         posterior = of(draws, where).weigh(method, HELD_OUT, temperature=1.0)
         assert posterior.log_likelihoods(HELD_OUT).shape == (len(draws),)
         found.append(torch.from_numpy(posterior.weights))
-    assert_equal(*found, device)
+    assert_equal(found[0], found[1], device)
 
 
 def test_a_posterior_of_a_store_whose_model_is_on_the_device(device, tmp_path):
@@ -122,7 +123,7 @@ def test_a_posterior_of_a_store_whose_model_is_on_the_device(device, tmp_path):
     assert posterior.members.device.type == device.type
     totals = posterior.log_likelihoods(HELD_OUT)
     stored = [draw.log_likelihood for draw in DrawStore(tmp_path)]
-    assert np.array_equal(totals, stored)
+    assert totals.tolist() == stored
     posterior.weigh("harmonic", temperature=1.0)
 
 
@@ -156,7 +157,7 @@ def test_statistics_of_batch_normalisation(draws, device):
         refresh_batchnorm(model, HELD_OUT)
     assert_equal(dict(models[0].state_dict()), dict(models[1].state_dict()), device)
     refreshed = [refresh_draws(network().to(where), draws, HELD_OUT) for where in (device, CPU)]
-    assert_same_draws(*refreshed, device)
+    assert_same_draws(refreshed[0], refreshed[1], device)
 
 
 @pytest.mark.parametrize("only", [None, "last layer"])
