@@ -118,29 +118,24 @@ def network(trained: Trained, _: Any) -> Predict:
     return lambda images: trained.model(images).softmax(-1)
 
 
-def ours(
-    trained: Trained, setting: tuple[float, float] | None, last_layer: bool = False
-) -> Predict:
+def ours(trained: Trained, setting: tuple[float, float] | None, only: str | None = None) -> Predict:
     """The library's helper; without a setting, with its defaults."""
     options: dict[str, Any] = {"weight_decay": trained.weight_decay}
     if setting is not None:
         temperature, weight_decay = setting
-        own = {"lr": trained.lrs.get(last_layer), "draws": DRAWS}
+        own = {"lr": trained.lrs.get(only), "draws": DRAWS}
         options = {"temperature": temperature, "weight_decay": weight_decay, **own}
     options |= {"epochs": SHORT, "seed": trained.seed, "progress": False, "watch": False}
-    model = copy.deepcopy(trained.model)
-    if last_layer:
-        model.requires_grad_(False)
-        list(model.children())[-1].requires_grad_(True)
-    posterior = csgmcmc.posterior_from_trained(model, cross_entropy, trained.loader, **options)
+    parts = (trained.model, cross_entropy, trained.loader)
+    posterior = csgmcmc.posterior_from_trained(*parts, only=only, **options)
     assert posterior.run is not None
-    trained.lrs.setdefault(last_layer, posterior.run.sampler.param_groups[0]["lr"])
+    trained.lrs.setdefault(only, posterior.run.sampler.param_groups[0]["lr"])
     return lambda images: posterior.predict(images).probs
 
 
 def ours_last(trained: Trained, setting: tuple[float, float] | None) -> Predict:
     """The same for the last layer."""
-    return ours(trained, setting, last_layer=True)
+    return ours(trained, setting, only="last layer")
 
 
 def laplace_last(trained: Trained, prior: float) -> Predict:

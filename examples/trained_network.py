@@ -36,11 +36,10 @@ with torch.no_grad():
 
 # A narrower prior than the one of the training, which was hardly one: choose it on validation data.
 options = {"epochs": 10, "weight_decay": 3e-3, "progress": False}
-for name in ("all weights", "last layer"):
-    if name == "last layer":
-        model[:-1].requires_grad_(False)
+for only in (None, "last layer"):
+    name = only or "all weights"
     posterior = csgmcmc.posterior_from_trained(
-        model, cross_entropy, loader, folder=f"{folder}/{name}", **options
+        model, cross_entropy, loader, only=only, folder=f"{folder}/{name}", **options
     )
     p = posterior.predict(test)
     size = csgmcmc.DrawStore(f"{folder}/{name}").size_on_disk() / len(posterior.draws)

@@ -58,9 +58,8 @@ def test_the_last_layer_has_the_exact_posterior():
         model.head.weight.copy_(mode.T)  # the training
     whole = [(inputs, targets)]
     options = {"num_data": ROWS, "weight_decay": DECAY, "temperature": 1.0, "progress": False}
-    model.body.requires_grad_(False)
     posterior = posterior_from_trained(
-        *(model, gaussian_loss, whole), epochs=3000, draws=2400, **options
+        *(model, gaussian_loss, whole), epochs=3000, only="last layer", draws=2400, **options
     )
     assert posterior.run is not None
     lr = posterior.run.sampler.param_groups[0]["lr"]
@@ -81,13 +80,14 @@ def test_the_last_layer_has_the_exact_posterior():
     assert np.all(np.array(discrete) < 1.15 * exact)  # at this lr the discrete update is close
 
 
-def test_frozen_weights_stay_and_the_model_is_left_alone():
+def test_only_the_chosen_part_moves_and_the_model_is_left_alone():
     model, loader = classes()
-    model.body.requires_grad_(False)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    posterior = posterior_from_trained(model, cross_entropy, loader, epochs=3, **QUICK)
+    posterior = posterior_from_trained(
+        model, cross_entropy, loader, epochs=3, only="last layer", **QUICK
+    )
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert model.head.weight.requires_grad
+    assert all(param.requires_grad for param in model.parameters())
     for draw in posterior.draws:
         tensors = draw.tensors()
         moved = {name for name in tensors if not torch.equal(tensors[name], before[name])}
@@ -96,6 +96,20 @@ def test_frozen_weights_stay_and_the_model_is_left_alone():
     assert modes["head"]
     assert not modes["body.1"]
     assert not modes["body.3"]
+
+
+@pytest.mark.parametrize(
+    ("only", "moved"),
+    [
+        ("body", {"body.0.weight", "body.0.bias", "body.1.weight", "body.1.bias"}),
+        (["head.bias", "body.0"], {"head.bias", "body.0.weight", "body.0.bias"}),
+    ],
+)
+def test_parts_have_names(only, moved):
+    model, loader = classes()
+    posterior = posterior_from_trained(model, cross_entropy, loader, epochs=3, only=only, **QUICK)
+    named = posterior.model.named_parameters()
+    assert {name for name, param in named if param.requires_grad} == moved
 
 
 def test_all_weights_move_by_default_except_frozen_ones():
@@ -111,8 +125,7 @@ def test_all_weights_move_by_default_except_frozen_ones():
 def test_a_folder_holds_the_part_and_repeats_nothing(tmp_path):
     model, loader = classes()
     given = (model, cross_entropy, loader)
-    model.body.requires_grad_(False)
-    options = {"epochs": 3, **QUICK, "lr": None}
+    options = {"epochs": 3, "only": "head", **QUICK, "lr": None}
     in_memory = posterior_from_trained(*given, **options)
     torch.manual_seed(99)  # of the caller: it has no effect, and is left alone
     state = torch.get_rng_state()
@@ -152,7 +165,8 @@ def test_it_can_be_checked_without_being_told_of_the_run():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"draws": 9}, "8 sampling steps, too few for keep=.*9"),
+        ({"only": "haed"}, "only has 'haed', .* choose from \"last layer\", body.0, body.1, head"),
+        ({"draws": 9}, "draws=9 is more than the 8 steps after the burn-in of epochs=3: give more"),
         ({"epochs": 0}, "epochs must be above 0, got 0"),
         ({"temperature": -1}, "temperature must be at least 0, got -1"),
     ],
@@ -160,24 +174,25 @@ def test_it_can_be_checked_without_being_told_of_the_run():
 def test_what_is_wrong_is_said(changed, words):
     model, loader = classes()
     with pytest.raises(ValueError, match=words):
-        posterior_from_trained(model, cross_entropy, loader, **{"epochs": 3, **QUICK, **changed})
+        posterior_from_trained(
+            model, cross_entropy, loader, **{"epochs": 3, "only": "head", **QUICK, **changed}
+        )
 
 
 def test_a_stack_and_a_frozen_model_are_refused():
     model, loader = classes()
     with pytest.raises(ValueError, match="model is a Stack: give one trained network"):
         posterior_from_trained(stack(Network, chains=2), cross_entropy, loader, epochs=3)
-    with pytest.raises(ValueError, match="empty parameter list"):
-        posterior_from_trained(model.requires_grad_(False), cross_entropy, loader, epochs=9)
+    with pytest.raises(ValueError, match="no weight of the model requires gradients"):
+        posterior_from_trained(model.requires_grad_(False), cross_entropy, loader, epochs=3)
 
 
-@pytest.mark.parametrize("is_frozen", [True, False])
-def test_a_folder_of_other_trained_weights_is_refused(tmp_path, is_frozen):
+@pytest.mark.parametrize("only", [None, "head"])
+def test_a_folder_of_other_trained_weights_is_refused(tmp_path, only):
     model, loader = classes()
-    model.body.requires_grad_(not is_frozen)
-    options = {"epochs": 3, "folder": tmp_path, **QUICK}
+    options = {"epochs": 3, "only": only, "folder": tmp_path, **QUICK}
     posterior_from_trained(model, cross_entropy, loader, **options)
     with torch.no_grad():
         next(model.parameters()).add_(0.01)
-    with pytest.raises(SettingsMismatchError, match=r"trained weights, checksum was"):
+    with pytest.raises(SettingsMismatchError, match=r"trained weights.*use another folder"):
         posterior_from_trained(model, cross_entropy, loader, **options)
