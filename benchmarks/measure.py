@@ -33,10 +33,8 @@ def measure_script(script: str, out: Path, given: Row) -> Row:
     folder = next(each for each in (out, *out.absolute().parents) if each.is_dir())
     processes = given.get("processes", given.get("replicas", 1))
     with tempfile.TemporaryDirectory(dir=folder, prefix="plan-") as scratch:
-        store = csgmcmc.DrawStore(Path(scratch) / "draws")
-        layout = csgmcmc.ProcessLayout()
-        offered = {"draws": store, "layout": layout, "chain_id": 0, "device": layout.device}
-        chain = make_chain(load_function(script), seed=0, **offered)
+        draws, layout = Path(scratch) / "draws", csgmcmc.ProcessLayout()
+        chain = make_chain(load_function(script), draws, layout)
         found = measure_chain(chain, Path(scratch), threads=1 if processes > 1 else None)
     if processes > 1 and "bandwidth" not in given:
         tried = min(processes, max(2, found["cores"]), 4)

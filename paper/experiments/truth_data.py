@@ -36,7 +36,7 @@ class Source(NamedTuple):
             return Part(part.inputs.to(device), part.labels.to(device))
 
         parts = map(moved, (self.train, self.validation, self.test))
-        return Source(*parts, self.outside.to(device))
+        return Source(*parts, outside=self.outside.to(device))
 
 
 @cache

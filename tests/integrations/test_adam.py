@@ -44,8 +44,9 @@ def test_accelerate(chained):
     accelerator, model, draws = Accelerator(cpu=True), adapted(), MemoryDraws()
     loader = DataLoader(sentences(), batch_size=2)
     prepared = accelerator.prepare(model, sampler_of(model), loader)
-    run = AcceleratedRun(accelerator, *prepared[:2], SCHEDULE, draws)
-    for batch in run.batches(prepared[2]):
+    network, sampler, batches = prepared
+    run = AcceleratedRun(accelerator, network, sampler, SCHEDULE, draws)
+    for batch in run.batches(batches):
         accelerator.backward(run.model(**batch).loss)
         run.step()
     assert_same_draws(draws, chained)
