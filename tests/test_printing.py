@@ -66,14 +66,12 @@ def test_a_sampler_says_its_options_before_a_schedule_scales_them():
     sampler = SGHMC(model.parameters(), lr=0.1, num_data=300, weight_decay=1e-3)
     Cyclical(100, cycles=2, draws_per_cycle=1).apply(sampler, 40)
     assert str(sampler) == (
-        "SGHMC(lr=0.1, num_data=300, temperature=1, weight_decay=0.001, momentum=0.9, "
-        "gradient_variance=0: 15 weights in 2 tensors)"
+        "SGHMC(lr=0.1, num_data=300, temperature=1.0, weight_decay=0.001, momentum=0.9, "
+        "gradient_variance=0.0)"
     )
     groups = [{"params": [nn.Parameter(torch.zeros(2))], "lr": 0.1 * (n + 1)} for n in range(5)]
-    lines = str(PSGLD(groups, lr=0.1, num_data=9)).splitlines()
-    assert lines[0] == "PSGLD with 5 groups"
-    assert lines[2].startswith("  lr=0.2, num_data=9")
-    assert lines[4:] == ["  and 2 more groups"]
+    assert str(PSGLD(groups, lr=0.1, num_data=9)).startswith("PSGLD(lr=0.1, num_data=9, ")
+    assert str(PSGLD(groups, lr=0.1, num_data=9)).endswith(", ... in 5 groups)")
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

@@ -23,7 +23,7 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number, shown
 from csgmcmc.noise import Noise
-from csgmcmc.samplers.options import check_formula, describe_groups, plain_options, with_defaults
+from csgmcmc.samplers.options import describe, plain_options, with_defaults
 from csgmcmc.samplers.prior import Prior, gradients_with_prior
 from csgmcmc.schedules.base import SCALED
 from csgmcmc.shards import check_not_flattened, local_shard
@@ -99,7 +99,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         super().__init__(params, plain_options(defaults))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}{describe_groups(self.param_groups)}"
+        return f"{type(self).__name__}{describe(self.param_groups)}"
 
     @abstractmethod
     def update(
@@ -153,7 +153,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         cls,
         curvature: float,
         *,
-        lr: float,
+        lr: float,  # noqa: ARG003  (the variance of subclasses depends on it)
         num_data: float,
         temperature: float = 1.0,
     ) -> float:
@@ -163,7 +163,6 @@ class Sampler(torch.optim.Optimizer, ABC):
         variance. Samplers with `exact_stationary_variance` return the variance of the discrete
         update instead, which is infinite where lr is too large to be stable.
         """
-        check_formula(curvature=curvature, lr=lr, num_data=num_data, temperature=temperature)
         return temperature / num_data / curvature  # their product may underflow to 0
 
     def check_options(self, options: Group) -> None:

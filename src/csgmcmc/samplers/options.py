@@ -6,10 +6,8 @@ from typing import Any
 
 import torch
 
-from csgmcmc.arguments import check_number, counted, plain_value, shown
+from csgmcmc.arguments import plain_value, shown
 from csgmcmc.shards import local_shard
-
-MAX_SHOWN_GROUPS = 3  # in a description
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,32 +53,13 @@ def with_defaults(sampler: torch.optim.Optimizer, state: Mapping[str, Any]) -> d
     return {**state, "param_groups": groups}
 
 
-def describe_groups(groups: list[dict[str, Any]]) -> str:
-    """Options, without the factors of a schedule, and weights; a line for each of many groups."""
-    lines: list[str] = []
-    for group in groups:
-        options = [
-            f"{name}={_written(group.get(f'initial_{name}', value))}"
-            for name, value in group.items()
-            if name != "params" and not name.startswith("initial_") and value is not None
-        ]
-        size = sum(param.numel() for param in group["params"])
-        weights = f"{counted(size, 'weight')} in {counted(len(group['params']), 'tensor')}"
-        lines.append(f"{', '.join(options)}: {weights}")
-    if len(lines) == 1:
-        return f"({lines[0]})"
-    listed = "".join(f"\n  {line}" for line in lines[:MAX_SHOWN_GROUPS])
-    more = f"\n  and {counted(len(lines) - MAX_SHOWN_GROUPS, 'more group')}"
-    return f" with {len(lines)} groups{listed}{more if lines[MAX_SHOWN_GROUPS:] else ''}"
-
-
-def _written(option: Any) -> str:
-    is_number = isinstance(option, (int, float)) and not isinstance(option, bool)
-    return f"{option:g}" if is_number else shown(option)
-
-
-def check_formula(**values: float) -> None:
-    """Raise a `ValueError` if an argument of a stationary variance is out of its range."""
-    for name, value in values.items():
-        positive = name in ("curvature", "lr", "num_data")
-        check_number(name, value, **({"above": 0} if positive else {"at_least": 0}))
+def describe(groups: list[dict[str, Any]]) -> str:
+    """The options of the first group, as they are before a schedule scales them."""
+    first = groups[0]
+    options = [
+        f"{name}={shown(first.get(f'initial_{name}', value))}"
+        for name, value in first.items()
+        if name != "params" and not name.startswith("initial_") and value is not None
+    ]
+    more = f", ... in {len(groups)} groups" if len(groups) > 1 else ""
+    return f"({', '.join(options)}{more})"

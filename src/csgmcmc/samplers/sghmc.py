@@ -26,7 +26,6 @@ from csgmcmc.arguments import check_number
 from csgmcmc.noise.fused import FusedTerms
 from csgmcmc.samplers.base import CommonOptions, Group, States, Tensors
 from csgmcmc.samplers.fused import FusedSampler
-from csgmcmc.samplers.options import check_formula
 
 
 class SGHMC(FusedSampler):
@@ -102,14 +101,6 @@ class SGHMC(FusedSampler):
         noise that the minibatch gradients of the mean loss really have.
         """
         check_number("momentum", momentum, at_least=0, below=1)
-        check_formula(
-            curvature=curvature,
-            lr=lr,
-            num_data=num_data,
-            temperature=temperature,
-            gradient_variance=gradient_variance,
-            minibatch_variance=minibatch_variance,
-        )
         injected = _injected_variance(lr, num_data, temperature, momentum, gradient_variance)
         added = injected + lr**2 * minibatch_variance
         pull = lr * curvature

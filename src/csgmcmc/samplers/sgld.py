@@ -16,7 +16,6 @@ from torch.optim.optimizer import ParamsT
 from csgmcmc.noise.fused import FusedTerms
 from csgmcmc.samplers.base import CommonOptions, Group, States, Tensors
 from csgmcmc.samplers.fused import FusedSampler
-from csgmcmc.samplers.options import check_formula
 
 
 class SGLD(FusedSampler):
@@ -64,13 +63,6 @@ class SGLD(FusedSampler):
         `minibatch_variance` is the variance of the noise in the minibatch gradients of the mean
         loss.
         """
-        check_formula(
-            curvature=curvature,
-            lr=lr,
-            num_data=num_data,
-            temperature=temperature,
-            minibatch_variance=minibatch_variance,
-        )
         added = 2 * lr * temperature / num_data + lr**2 * minibatch_variance
         pull = lr * curvature
         kept = pull * (2 - pull)  # 1 - (1 - pull)**2, which would lose the digits of a small pull
