@@ -14,8 +14,8 @@ judged. Five seeds, which are trained side by side as a stack:
   decays.
 - AdamSGHMC, fresh starts: four networks of one cycle each, three draws each; the same grid.
 
-Prints the table, and a second of settings that were varied. Results are kept in benchmarks/results/adamw.json as they are made, and a run that
-was stopped continues there.
+Prints the table, and a second of settings that were varied. Results are kept in
+benchmarks/results/adamw.json as they are made, and a run that was stopped continues there.
 """
 
 import argparse
