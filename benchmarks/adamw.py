@@ -12,9 +12,10 @@ judged. Five seeds, which are trained side by side as a stack:
 - ensemble of AdamW: four networks that share the steps; the same grid.
 - SGHMC at temperature 0.1 and AdamSGHMC at 1: four cycles, three draws each; step sizes and weight
   decays.
+- AdamSGHMC, fresh starts: four networks of one cycle each, three draws each; the same grid.
 
-Prints the table. Results are kept in benchmarks/results/adamw.json as they are made, and a run that
-was stopped continues there.
+Prints the table, and a second of settings that were varied. Results are kept in
+benchmarks/results/adamw.json as they are made, and a run that was stopped continues there.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from functools import cache
 from itertools import chain, islice, product, repeat
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -37,6 +39,7 @@ from torch.nn.functional import cross_entropy
 
 import csgmcmc
 from csgmcmc.diagnostics import negative_log_likelihood
+from csgmcmc.samplers import adam
 
 RESULTS = Path(__file__).parent / "results" / "adamw.json"
 ROWS, BATCH, STEPS, CYCLES, DRAWS = 500, 50, 1000, 4, 3
@@ -44,12 +47,20 @@ SEEDS = list(range(5))
 
 LRS = (5e-3, 1e-2, 2e-2, 4e-2)
 ADAMW = tuple(product(LRS, (0.1, 1.0)))  # lr, weight decay
-GRIDS = {  # the samplers': lr, weight decay, temperature
+ADAM = tuple(product(LRS, (1e-4, 1e-3), (1.0,)))  # and temperature
+GRIDS = {
     "AdamW": ADAMW,
     "ensemble of AdamW": ADAMW,
     "SGHMC": tuple(product((0.05, 0.1, 0.2, 0.4), (1e-3, 3e-3), (0.1,))),
-    "AdamSGHMC": tuple(product(LRS, (1e-4, 1e-3), (1.0,))),
+    "AdamSGHMC": ADAM,
+    "AdamSGHMC, fresh starts": ADAM,
 }
+
+VARIED = (  # without decay; other temperatures, and other bounds of the noise than the default's
+    ("ensemble of AdamW", (4e-2, 0.0)),
+    *(("AdamSGHMC", (2e-2, 1e-4, temperature)) for temperature in (0.0, 0.1, 1.0)),
+    *(("AdamSGHMC", (2e-2, 1e-4, 1.0, noise)) for noise in (0.3, 3.0, 10.0)),
+)
 
 
 class Attention(nn.Module):
@@ -163,22 +174,29 @@ def adamw(network: str, seeds: list[int], steps: int, lr: float, decay: float) -
 def sampled(
     kind: Any,
     network: str,
+    starts: int,
     lr: float,
     decay: float,
     temperature: float,
+    noise: float = 1.0,
 ) -> Tensor:
-    """Averaged probabilities of the draws of four cycles, for each seed."""
-    model = csgmcmc.stack(NETWORKS[network], len(SEEDS), separate_batches=True)
+    """Averaged probabilities of the draws of four cycles, of one network or of fresh `starts`.
+
+    `noise` is the bound of the noise, relative to the default.
+    """
+    seeds, cycles = SEEDS * starts, CYCLES // starts
+    model = csgmcmc.stack(NETWORKS[network], len(seeds), separate_batches=True)
     options = {"num_data": ROWS, "weight_decay": decay, "temperature": temperature, "seed": 0}
     sampler = kind(model.parameters(), lr, **options)
-    schedule = csgmcmc.Cyclical(STEPS, CYCLES, exploration=0.7, draws_per_cycle=DRAWS)
-    parts = (model, cross_entropy, Batches(SEEDS), sampler, schedule)
-    draws = csgmcmc.Chain(*parts, progress=False, watch=False).run()
+    schedule = csgmcmc.Cyclical(STEPS // starts, cycles, exploration=0.7, draws_per_cycle=DRAWS)
+    parts = (model, cross_entropy, Batches(seeds), sampler, schedule)
+    with patch.object(adam, "NOISE", noise):
+        draws = csgmcmc.Chain(*parts, progress=False, watch=False).run()
     found = []
-    for seed in SEEDS:
-        posterior = csgmcmc.Posterior(NETWORKS[network](), draws.of_chain(seed), progress=False)
+    for chain_id in range(len(seeds)):
+        posterior = csgmcmc.Posterior(NETWORKS[network](), draws.of_chain(chain_id), progress=False)
         found.append(torch.as_tensor(posterior.predict(held_out()[0]).probs))
-    return torch.stack(found)
+    return torch.stack(found).unflatten(0, (starts, len(SEEDS))).mean(0)
 
 
 def probabilities(network: str, method: str, setting: Any) -> Tensor:
@@ -189,7 +207,8 @@ def probabilities(network: str, method: str, setting: Any) -> Tensor:
     if method == "ensemble of AdamW":
         members = adamw(network, SEEDS * CYCLES, STEPS // CYCLES, *setting)
         return members.unflatten(0, (CYCLES, len(SEEDS))).mean(0)
-    return sampled(getattr(csgmcmc, method), network, *setting)
+    name, fresh, _ = method.partition(", fresh starts")
+    return sampled(getattr(csgmcmc, name), network, CYCLES if fresh else 1, *setting)
 
 
 def scores(probs: Tensor) -> dict[str, float]:
@@ -251,6 +270,14 @@ def rows(results: Results, networks: Iterable[str]) -> Iterator[tuple[str, ...]]
         yield network, method, ", ".join(f"{each:g}" for each in best), *cells
 
 
+def varied_rows(results: Results, networks: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """The second table."""
+    for network, (method, setting) in product(networks, VARIED):
+        found = results.of(network, method, setting)
+        means = [f"{np.mean(found[name]):.3f}" for name in ("chosen by", "scaled NLL")]
+        yield network, method, ", ".join(f"{each:g}" for each in setting), *means
+
+
 def chosen(
     results: Results, network: str, method: str, grid: tuple[tuple[float, ...], ...]
 ) -> tuple[tuple[float, ...], dict[str, list[float]]]:
@@ -271,10 +298,14 @@ def main() -> None:
     parser.add_argument("--network", choices=list(NETWORKS), help="one of them alone")
     only = parser.parse_args().network
     torch.set_num_threads(1)
-    table = Table("network", "method", "setting", "error, %", "NLL", "scaled", "less AdamW's")
-    for row in rows(Results(RESULTS), [only] if only else NETWORKS):
+    networks, results = [only] if only else list(NETWORKS), Results(RESULTS)
+    names = ("network", "method", "setting", "error, %", "NLL", "scaled", "less AdamW's")
+    table, varied = Table(*names), Table(*names[:3], "scaled, on the 300", "on the 697")
+    for row in rows(results, networks):
         table.add_row(*row)
-    Console(width=120).print(table)
+    for row in varied_rows(results, networks):
+        varied.add_row(*row)
+    Console(width=120).print(table, varied)
 
 
 if __name__ == "__main__":

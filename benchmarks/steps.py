@@ -18,9 +18,10 @@ from csgmcmc.samplers import discover
 def optimizers(
     make_params: Callable[[], list[nn.Parameter]], only: str = ""
 ) -> dict[str, torch.optim.Optimizer]:
-    """The baseline, and every sampler (or one) at temperature 0 and 1."""
+    """The baselines, and every sampler (or one) at temperature 0 and 1."""
     baseline = torch.optim.SGD(make_params(), lr=1e-4, momentum=0.9)
     found: dict[str, Any] = {"torch SGD, momentum 0.9": baseline}
+    found["torch Adam"] = torch.optim.Adam(make_params(), lr=1e-4)
     chosen = {name: sampler for name, sampler in discover().items() if only in ("", name)}
     for name, sampler in chosen.items():
         for temperature in (0.0, 1.0):
