@@ -49,7 +49,7 @@ def make_chain(
         nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2)
     )
     loader = DataLoader(Noisy(), batch_size=8, shuffle=True) if loader is None else loader
-    own = {"momentum": 0.8} if kind is SGHMC else {}
+    own: dict[str, Any] = {"momentum": 0.8} if kind is SGHMC else {}
     sampler = kind(model.parameters(), lr=0.1, num_data=40, seed=3, **own)
     schedule = schedule or Cyclical(steps, cycles=3, exploration=0.5, draws_per_cycle=4)
     options = {"checkpoint_every": 7, "progress": False, **options}
