@@ -43,23 +43,23 @@ def test_accelerate(chained):
     GradientState._reset_state()
     accelerator, model, draws = Accelerator(cpu=True), adapted(), MemoryDraws()
     loader = DataLoader(sentences(), batch_size=2)
-    prepared = accelerator.prepare(model, sampler_of(model), loader)
-    network, sampler, batches = prepared
-    run = AcceleratedRun(accelerator, network, sampler, SCHEDULE, draws)
-    for batch in run.batches(batches):
+    model, sampler, loader = accelerator.prepare(model, sampler_of(model), loader)
+    run = AcceleratedRun(accelerator, model, sampler, SCHEDULE, draws)
+    for batch in run.batches(loader):
         accelerator.backward(run.model(**batch).loss)
         run.step()
     assert_same_draws(draws, chained)
 
 
 class Network(lightning_support.Network):
-    def configure_optimizers(self) -> AdamSGHMC:
+    def configure_optimizers(self) -> Any:
         return AdamSGHMC(self.parameters(), num_data=48, **OPTIONS)
 
 
 def test_lightning():
     module = Network()
-    parts = (lightning_support.in_order(), module.configure_optimizers())
-    chain = Chain(module, cross_entropy, *parts, lightning_support.SCHEDULE, progress=False)
+    loader, sampler = lightning_support.in_order(), module.configure_optimizers()
+    schedule = lightning_support.SCHEDULE
+    chain = Chain(module, cross_entropy, loader, sampler, schedule, progress=False)
     draws = lightning_support.fit(Network())
     lightning_support.assert_same(draws, chain.run(), rtol=1e-3, atol=1e-5)
