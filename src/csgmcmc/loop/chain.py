@@ -16,11 +16,11 @@ from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.files import check_path
-from csgmcmc.loaders import Loss, batch_loss, check_data, describe_loader, is_pair, to_device
+from csgmcmc.loaders import Loss, batch_loss, check_data, describe_loader, to_device
 from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
 from csgmcmc.loop.display import Display, describe_position
 from csgmcmc.loop.log import ScalarLog
-from csgmcmc.loop.num_data import terms_in_mean, warn_of_num_data
+from csgmcmc.loop.num_data import loss_facts, warn_of_num_data
 from csgmcmc.loop.stepper import Stepper
 from csgmcmc.loop.watch import Watch
 from csgmcmc.randomness import Generator
@@ -88,10 +88,13 @@ class Chain:
             replicas, gradients are averaged over them (DDP), unless the model is sharded (FSDP2).
         generators: generators that the data's transforms draw from, besides the global ones, so
             that they are saved with the chain.
-        watch: warn where N does not fit the data, where lr is unstable, or where the injected
-            noise is lost in that of the minibatches.
+        watch: warn where N does not fit the data, the loss is a sum, batches are not shuffled or
+            hold nan, or lr is unstable.
         progress: show a bar, or lines where there is no terminal.
     """
+
+    start: Draws | None = None
+    """The trained network that the chain began with, for `csgmcmc.checks`."""
 
     def __init__(
         self,
@@ -190,7 +193,7 @@ class Chain:
         """
         resume, stepper, saved = check_flag("resume", resume), self.stepper, self._checkpoints
         if self._watches and stepper.layout.writes:
-            self._watch = Watch(stepper, clip=self.clip)
+            self._watch = Watch(stepper)
             if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
                 words = "the schedule keeps no draws, so that the store stays empty: give it keep="
                 warn(f"{words}{SILENCE}", SamplingWarning)
@@ -292,11 +295,13 @@ class Chain:
                 batch = to_device(batch, self._device)
             if not self._num_data_checked:  # a wrong N is a wrong temperature
                 self._num_data_checked = True
-                terms, replicas = None, self.stepper.layout.replicas
-                if self.loss is not None and replicas == 1 and is_pair(batch):
-                    terms = partial(terms_in_mean, self.loss, self.model, batch)
-                how = {"terms": terms, "processes": replicas, "remedy": SILENCE}
-                warn_of_num_data(self.sampler, self.data, batch, **how)
+                facts, replicas = None, self.stepper.layout.replicas
+                if self.loss is not None and replicas == 1:
+                    facts = partial(loss_facts, self.loss, self.model, batch)
+                how = {"facts": facts, "processes": replicas, "remedy": SILENCE}
+                self.stepper.problems += warn_of_num_data(self.sampler, self.data, batch, **how)
+            if self._watch is not None:
+                self._watch.look_at_batch(batch)
             shares = is_last or not isinstance(forward, nn.parallel.DistributedDataParallel)
             with nullcontext() if shares else forward.no_sync():
                 losses = self._evaluate(batch)

@@ -21,6 +21,7 @@ from csgmcmc.errors import DivergedError, DrawConflictError, warn
 from csgmcmc.loop import fingerprint
 from csgmcmc.loop.batches import ResumableBatches, Sources
 from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
+from csgmcmc.loop.watch import LoopWatch
 from csgmcmc.noise import Noise
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule, Tick
@@ -78,6 +79,10 @@ class Stepper:
         self.begun = False  # whether `begin` was called
         self.batches_per_step = 1.0
         """How many batches of the loader the gradient of one step is the mean of."""
+        self.loader: Iterable[Any] | None = None
+        """The loader that is attached."""
+        self.problems: list[str] = []
+        """What this run was warned of, for the checks afterwards."""
         self.last_checkpoint: Path | None = None
         """A checkpoint to name when the chain diverges."""
         self._sources = Sources(generators)
@@ -94,6 +99,7 @@ class Stepper:
                     "chain_id=layout.chain_id, times the chains of a stack)"
                 )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
+        self._watch: LoopWatch | None = None
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._ahead: set[int] = set()  # steps of stored draws that are later than the checkpoint
         self._exact = True  # whether the resumed run rounds as the one before
@@ -136,14 +142,20 @@ class Stepper:
         the same batches.
         """
         batches = self.attach(loader)
+        if self.taken == 0 and self.layout.writes and self.layout.replicas == 1:
+            self._watch = LoopWatch(self)
         try:
             while not self.done:
-                yield batches.next()
+                batch = batches.next()
+                if self._watch is not None:
+                    self._watch.look_at_batch(batch)
+                yield batch
         finally:
             self.close()
 
     def attach(self, loader: Iterable[Any]) -> ResumableBatches:
         """Make the position in `loader` part of `state_dict`; returns its endless batches."""
+        self.loader = loader
         return self._sources.attach(loader)
 
     def step(self, loss: Tensor | float | None = None) -> Tick:
@@ -170,6 +182,8 @@ class Stepper:
                 "computed from the model's outputs before each step"
             )
         self.sampler.step()
+        if self._watch is not None:
+            self._watch.stepped(tick, loss)
         return self.record(tick, loss_checked=loss is not None)
 
     def sampled(self) -> list[Any]:

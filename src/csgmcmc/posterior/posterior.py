@@ -1,6 +1,6 @@
 """Predictions averaged over draws."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import replace
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
     from csgmcmc.checks import Check
+    from csgmcmc.checks.posterior_check import Metric
     from csgmcmc.loop import Chain, Stepper
     from csgmcmc.report import Report
 
@@ -261,6 +262,7 @@ class Posterior:
         run: "Chain | Stepper | None" = None,
         loss: Loss | None = None,
         data: Iterable[Any] | None = None,
+        metrics: "Mapping[str, Metric] | None" = None,
         show: bool = False,
     ) -> "Check":
         """Check whether the draws were sampled, mix and are calibrated, on held-out data.
@@ -269,7 +271,7 @@ class Posterior:
         """
         from csgmcmc.checks import check  # noqa: PLC0415  (slow to import)
 
-        return check(self, loader, run=run, loss=loss, data=data, show=show)
+        return check(self, loader, run=run, loss=loss, data=data, metrics=metrics, show=show)
 
     def report(
         self,
@@ -279,6 +281,7 @@ class Posterior:
         run: "Chain | Stepper | None" = None,
         loss: Loss | None = None,
         data: Iterable[Any] | None = None,
+        metrics: "Mapping[str, Metric] | None" = None,
         title: str | None = None,
         path: str | PathLike[str] | None = None,
     ) -> "Report":
@@ -286,6 +289,7 @@ class Posterior:
         from csgmcmc.report import report  # noqa: PLC0415  (slow to import)
 
         options: Any = {"other": other, "run": run, "loss": loss, "data": data}
+        options["metrics"] = metrics
         return report(self, loader, **options, title=title, path=path)
 
     def export(
