@@ -140,9 +140,7 @@ def check_sampling(
             missing = "data can be read only once: give a DataLoader as data="
         return Verdict(None, cold or missing, asked=not cold), {}
     try:
-        parameters, found_heat, clipped = parameter_reports(
-            posterior, run.stepper, run.loss, run.data
-        )
+        measured = parameter_reports(posterior, run.stepper, run.loss, run.data)
     except ValueError as error:
         return Verdict(None, cold or str(error), asked=not cold), {}
     parameters, found_heat, numbers["share_clipped"] = measured
