@@ -142,7 +142,8 @@ class Stepper:
         the same batches.
         """
         batches = self.attach(loader)
-        if self.taken == 0 and self.layout.writes and self.layout.replicas == 1:
+        is_alone = self.layout.writes and self.layout.replicas == 1 and not is_sharded(self.model)
+        if self.taken == 0 and is_alone:
             self._watch = LoopWatch(self)
         try:
             while not self.done:
@@ -151,6 +152,8 @@ class Stepper:
                     self._watch.look_at_batch(batch)
                 yield batch
         finally:
+            if self._watch is not None:
+                self._watch.close()
             self.close()
 
     def attach(self, loader: Iterable[Any]) -> ResumableBatches:
