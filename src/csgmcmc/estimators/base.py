@@ -24,7 +24,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_choice, check_count, check_flag, check_number, counted
-from csgmcmc.checks import Check
 from csgmcmc.draws import Draw
 from csgmcmc.errors import DivergedError
 from csgmcmc.estimators.chains import Batches, Plan, run_cycle
@@ -35,6 +34,9 @@ from csgmcmc.estimators.size import Size
 from csgmcmc.loop import Stepper
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
+
+if TYPE_CHECKING:
+    from csgmcmc.checks import Check
 
 # pyright infers wrong types from their docstrings
 _validate: Any = validation.validate_data
@@ -296,7 +298,7 @@ class BayesianMLP(BaseEstimator):
         batches = self._features(X).split(PREDICTION_BATCH_SIZE)
         return self.posterior_.predict_loader(batches, members=members)
 
-    def check(self, X: ArrayLike, y: ArrayLike, *, show: bool = False) -> Check:
+    def check(self, X: ArrayLike, y: ArrayLike, *, show: bool = False) -> "Check":
         """Check whether the draws are samples, mix and are calibrated; see `Posterior.check`.
 
         The sampling is judged by the draws of the rung with the largest weight.

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,13 +119,36 @@ class Plan(NamedTuple):
         self, model: nn.Module, priors: Mapping[str, Tensor], temperature: float, **noise: int
     ) -> AdamSGHMC:
         """A sampler of parameters that have Gaussian priors of the precisions `priors`, by name."""
-        groups = [
-            {"params": [param], "prior": partial(gaussian_prior, precision=priors[name])}
-            for name, param in model.named_parameters()
-            if param.requires_grad
-        ]
+        groups: list[tuple[list[nn.Parameter], ByShape]] = []
+        for name, param in model.named_parameters():
+            if not param.requires_grad:
+                continue
+            # A step of few groups is quicker: parameters of one shape usually have one prior.
+            for params, prior in groups:
+                if prior.takes(param, priors[name]):
+                    params.append(param)
+                    break
+            else:
+                groups.append(([param], ByShape({param.shape: priors[name]})))
         options: Any = {"num_data": self.num_data, "temperature": temperature, **noise}
-        return AdamSGHMC(groups, self.lr, damping=DAMPING, **options)
+        if isinstance(model, Perceptrons):
+            options["fused"] = True
+        each = [{"params": params, "prior": prior} for params, prior in groups]
+        return AdamSGHMC(each, self.lr, damping=DAMPING, **options)
+
+
+class ByShape:
+    """Gradient of -log prior: Gaussians whose precision depends on the shape of a parameter."""
+
+    def __init__(self, precisions: dict[torch.Size, Tensor]) -> None:
+        self.precisions = precisions
+
+    def takes(self, param: Tensor, precision: Tensor) -> bool:
+        """Whether `param` fits in, after which it belongs here."""
+        return torch.equal(self.precisions.setdefault(param.shape, precision), precision)
+
+    def __call__(self, param: Tensor) -> Tensor:
+        return param * self.precisions[param.shape].to(param.device)
 
 
 class Cycle(NamedTuple):
@@ -188,9 +210,8 @@ def run_cycle(
             draws[-1][-1].load_into(networks[one])
             if one < len(rungs):
                 index = place if stacked else ...
-                runs.append(
-                    (networks[one], _alone(plan, sampler, networks[one], rungs[one], index))
-                )
+                alone = _alone(plan, sampler, model, networks[one], rungs[one], index)
+                runs.append((networks[one], alone))
     return Cycle(draws, np.reshape(losses, (-1, schedule.steps)).mean(0), runs)
 
 
@@ -204,21 +225,15 @@ def precisions_of(network: nn.Module, rung: Rung) -> dict[str, Tensor]:
     return found
 
 
-def gaussian_prior(param: Tensor, precision: Tensor) -> Tensor:
-    """Gradient of -log prior."""
-    return param * precision.to(param.device)
-
-
-def _alone(plan: Plan, sampler: AdamSGHMC, network: nn.Module, rung: Rung, index: Any) -> AdamSGHMC:
+def _alone(
+    plan: Plan, sampler: AdamSGHMC, model: nn.Module, network: nn.Module, rung: Rung, index: Any
+) -> AdamSGHMC:
     """A sampler of one network at its own temperature, which moves it as `sampler` did."""
     one = plan.sampler(network, precisions_of(network, rung), rung.temperature)
     root = math.sqrt(rung.temperature)
-    for mine, group in zip(one.param_groups, sampler.param_groups, strict=True):
-        state = sampler.state[group["params"][0]]
+    for param, shared in zip(network.parameters(), model.parameters(), strict=True):
+        state = sampler.state.get(shared, {})
         if "velocity" in state:
-            values = {
-                "scale": state["scale"][index] / root,
-                "velocity": state["velocity"][index] * root,
-            }
-            one.state[mine["params"][0]] = {name: value.clone() for name, value in values.items()}
+            scale, velocity = state["scale"][index] / root, state["velocity"][index] * root
+            one.state[param] = {"scale": scale, "velocity": velocity}
     return one

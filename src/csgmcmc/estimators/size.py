@@ -12,7 +12,7 @@ CYCLES = 3  # if the number of epochs is given
 # A rule of thumb for the seconds of a step on one core, so that a fit takes as many steps on any
 # machine: multiplications and additions a second, and what a step costs however small it is.
 RATE = 50e9
-STEP = 2e-3
+STEP = 1e-3
 
 
 class Size(NamedTuple):
@@ -40,7 +40,7 @@ class Size(NamedTuple):
             else _count("batch_size", batch_size),
             folds=5 if rows < 1000 else 10,
             first=min(max(rows, 400), 1000),
-            seconds=min(max(5.0, 5 * (rows / 500) ** 2), 90.0),
+            seconds=min(max(5.0, 5 * (rows / 500) ** 2.5), 90.0),
             epochs=None if epochs is None else check_number("epochs", epochs, above=0),
             cycles=None if cycles is None else _count("cycles", cycles),
         )
