@@ -14,7 +14,7 @@ weights away from the mode, where gradients are 0 and large steps would do no ha
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,7 +74,6 @@ def suggest_lr(
     loader: Iterable[Any],
     *,
     sampler: type[Sampler] | MakeSampler = SGHMC,
-    num_data: float | None = None,
     lowest: float = 1e-6,
     highest: float = 100.0,
     steps: int = 200,
@@ -90,10 +89,8 @@ def suggest_lr(
         loss: mean negative log-likelihood, as `Chain` takes it.
         loader: the training data.
         sampler: a class of samplers, or a function from parameters and an lr to a sampler, e.g.
-            `lambda params, lr: SGHMC(params, lr, num_data=1000, momentum=0.5)`. Its temperature
-            counts only with `trained`.
-        num_data: N, for a class of samplers; it matters only with `trained`, where it is by
-            default the size of the data set.
+            `lambda params, lr: SGHMC(params, lr, num_data=1000, momentum=0.5)`. N and temperature
+            matter only with `trained`, where N is that of the loader for a class of samplers.
         lowest: lr of the first step, too small to change the loss.
         highest: lr of the last step, too large to train with.
         steps: number of steps; more of them help if the loss is noisy.
@@ -102,13 +99,11 @@ def suggest_lr(
     """
     make_sampler: Any = sampler
     if isinstance(sampler, type):
-        size = num_data or (size_of(loader) if trained else 1.0)
+        size = size_of(loader) if trained else 1.0
         make_sampler = partial(make_sampler, num_data=size, temperature=TEST_TEMPERATURE)
     check_count("steps", steps, at_least=50)
     check_number("lowest", lowest, above=0)
     check_number("highest", highest, above=lowest)
-    if isinstance(loader, Iterator):
-        raise ValueError("loader is an iterator, which can be read once: give a DataLoader or list")
     lrs: list[float] = []
     losses: list[float] = []
 
@@ -125,14 +120,9 @@ def suggest_lr(
     schedule = Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=heat)
     options = {**chain_options, "watch": False, "progress": False, "callbacks": record}
     chain = Chain(copied, loss, loader, make_sampler(params, highest), schedule, **options)
-    order: Any = getattr(loader, "sampler", None)
-    epoch = getattr(order, "epoch", None)
-    try:
-        with preserved_random_state(chain.generators), suppress(DivergedError, _LossTooHigh):
-            chain.run()
-    finally:
-        if epoch is not None and hasattr(order, "set_epoch"):
-            order.set_epoch(epoch)
+    generators = chain.stepper.generators
+    with preserved_random_state(generators), suppress(DivergedError, _LossTooHigh):
+        chain.run()
     return _read(np.array(lrs), np.array(losses), steps, highest, trained)
 
 

@@ -38,8 +38,8 @@ class Stack(nn.Module):
 
     Args:
         models: one module for each chain, of one architecture.
-        separate_batches: deal each batch of the data out to the chains, instead of giving all of
-            it to every chain. Sharing is cheaper for the data, and correlates the chains a little.
+        separate_batches: divide each batch among the chains. By default every chain gets all of
+            it, which takes fewer data and correlates the chains a little.
     """
 
     def __init__(self, models: Sequence[nn.Module], *, separate_batches: bool = False) -> None:
@@ -96,7 +96,7 @@ class Stack(nn.Module):
     def _deal(self, tensor: Tensor) -> Tensor:
         if len(tensor) % self.chains:
             raise ValueError(
-                f"a batch of {len(tensor)} cannot be dealt out to {self.chains} chains: make the "
+                f"a batch of {len(tensor)} cannot be divided among {self.chains} chains: make the "
                 "batch size a multiple of the number of chains, and drop_last=True"
             )
         return tensor.unflatten(0, (self.chains, -1))

@@ -144,7 +144,7 @@ def test_draws_and_every_of_0_2_0_are_the_keep_of_a_schedule(saved, schedule):
     sampler = SGHMC([torch.zeros(1)], lr=0.1, num_data=1)
     others = [Constant(20, draws=5), Constant(20, keep=Keep(every=4)), Constant(20)]
     old, new, *different = (
-        fingerprint.with_defaults({"schedule": each}, sampler)
+        fingerprint.with_defaults({"schedule": each, "groups": {}}, sampler)
         for each in (saved, *map(fingerprint.describe_schedule, [schedule, *others]))
     )
     fingerprint.check_same(old, new)

@@ -60,7 +60,7 @@ def test_separate_batches_deal_the_batch_out():
         pairs = zip(stacked.of_chain(which), alone, strict=True)
         for ours, theirs in pairs:
             torch.testing.assert_close(ours.tensors(), theirs.tensors(), rtol=2e-4, atol=2e-5)
-    with pytest.raises(ValueError, match="batch of 15 cannot be dealt out to 2 chains"):
+    with pytest.raises(ValueError, match="batch of 15 cannot be divided among 2 chains"):
         run(stack([network(0)] * 2, separate_batches=True), data(15), steps=1, draws=1)
 
 

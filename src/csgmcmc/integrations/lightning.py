@@ -186,7 +186,7 @@ class ResumableLoader:
         if describe_loader(loader)["batches"] is None:
             kind = type(loader).__name__
             raise ValueError(f"loader must have a length, to restore its position, got a {kind}")
-        self._feed = ResumableBatches(loader, generators, end_epochs=True)
+        self._feed = ResumableBatches(generators, end_epochs=True).attach(loader)
         self._loaded: dict[str, Any] | None = None
 
     def __len__(self) -> int:
@@ -205,7 +205,7 @@ class ResumableLoader:
             return self._loaded
         return {
             "data": describe_loader(self.loader),
-            "feed": self._feed.state_dict(),
+            "feed": self._feed.position(),
             "random": random_state(self._feed.generators),
         }
 
@@ -220,7 +220,7 @@ class ResumableLoader:
             # The state is that of the first process: replicas must not repeat its random numbers.
             now = random_state(self._feed.generators)
             feed = {**feed, "began": now}
-        self._feed.load_state_dict(feed)
+        self._feed.load_position(feed)
         restore_random_state(now, self._feed.generators)
 
 

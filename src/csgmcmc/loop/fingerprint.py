@@ -6,7 +6,7 @@ So a new option of a sampler, or a new field of a schedule, leaves old checkpoin
 
 import ast
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields
 from typing import Any
 
 import torch
@@ -71,14 +71,10 @@ def check_same(saved: Any, current: Any, field: str = "") -> None:
 
 def with_defaults(settings: Mapping[str, Any], sampler: torch.optim.Optimizer) -> dict[str, Any]:
     """Settings with the defaults that they leave out; `sampler` is that of the resumed run."""
-    complete = {**LOOP_DEFAULTS, **settings}
-    schedule, groups = complete.get("schedule"), complete.get("groups")
+    schedule, options = settings["schedule"], _option_defaults(sampler)
     schedule = _parsed(schedule) if isinstance(schedule, str) else schedule
-    complete["schedule"] = _completed(schedule)
-    if isinstance(groups, dict) and complete.get("sampler") == type(sampler).__name__:
-        defaults = _option_defaults(sampler)
-        complete["groups"] = {index: {**defaults, **given} for index, given in groups.items()}
-    return complete
+    groups = {index: {**options, **given} for index, given in settings["groups"].items()}
+    return {**LOOP_DEFAULTS, **settings, "schedule": _completed(schedule), "groups": groups}
 
 
 def describe_run(
@@ -103,10 +99,8 @@ def describe_run(
     }
 
 
-def describe_schedule(schedule: Schedule) -> dict[str, Any]:
+def describe_schedule(schedule: Any) -> dict[str, Any]:
     """The kind of a schedule, and its fields that differ from their defaults."""
-    if not is_dataclass(schedule):
-        return {"kind": type(schedule).__name__, "repr": repr(schedule)}
 
     def described(value: Any) -> Any:
         if isinstance(value, tuple) and any(isinstance(part, Schedule) for part in value):
@@ -133,9 +127,8 @@ def _option_defaults(sampler: torch.optim.Optimizer) -> dict[str, Any]:
     return defaults | {"prior": "None"}
 
 
-def _field_defaults(schedule: Schedule | type[Schedule] | None) -> dict[str, Any]:
-    found = fields(schedule) if is_dataclass(schedule) else ()
-    return {each.name: each.default for each in found if each.default is not MISSING}
+def _field_defaults(schedule: Any) -> dict[str, Any]:
+    return {each.name: each.default for each in fields(schedule) if each.default is not MISSING}
 
 
 def _completed(described: Any) -> Any:
@@ -144,7 +137,8 @@ def _completed(described: Any) -> Any:
         return [_completed(part) for part in described]
     if not isinstance(described, dict) or "kind" not in described:
         return described
-    defaults = _field_defaults(schedules().get(described["kind"]))
+    known = schedules().get(described["kind"])
+    defaults = {} if known is None else _field_defaults(known)  # None for a schedule of the user
     kind = {"kind": described["kind"]}  # first, so that it is the first to differ
     saved = {name: _completed(each) for name, each in described.items()}
     for old, name in REPLACED_BY_KEEP.items() if "keep" in defaults else ():
@@ -165,7 +159,4 @@ def _parsed(text: str) -> Any:
             return [described(each) for each in node.elts]
         return ast.literal_eval(node)
 
-    try:
-        return described(ast.parse(text, mode="eval").body)
-    except (ValueError, SyntaxError):  # of a class that is not ours
-        return text
+    return described(ast.parse(text, mode="eval").body)

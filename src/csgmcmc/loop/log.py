@@ -14,26 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from csgmcmc.errors import StoreWarning, warn
-from csgmcmc.files import atomic_write, check_path, parts_of, reason_of
+from csgmcmc.files import check_path, reason_of
 
 
 def read_scalars(path: str | Path) -> dict[str, NDArray]:
-    """The columns of a log by name, without lines that are truncated or damaged."""
-    rows = read_rows(check_path("path", path))
-    names = list(rows[0]) if rows else []
-    rows = [row for row in rows if row.keys() >= set(names)]
-    return {name: np.array([row[name] for row in rows]) for name in names}
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The lines of a log that can be read: the last one of a killed run may be truncated."""
-    rows = []
+    """The columns of a log by name, ordered by step, without lines that are damaged."""
+    path, rows = check_path("path", path), {}
     for line in path.read_bytes().splitlines() if path.exists() else []:
         with suppress(ValueError):
             row = json.loads(line)
             if isinstance(row, dict) and isinstance(row.get("step"), int):
-                rows.append(row)
-    return rows
+                rows[row["step"]] = row  # a resumed run writes some steps again
+    ordered = [rows[step] for step in sorted(rows)]
+    names = list(ordered[0]) if ordered else []
+    return {
+        name: np.array([row[name] for row in ordered if row.keys() >= set(names)]) for name in names
+    }
 
 
 class ScalarLog:
@@ -41,7 +37,7 @@ class ScalarLog:
 
     Args:
         path: the file; None logs nothing.
-        first_step: first step of this run; later lines, of an interrupted run, are dropped.
+        first_step: first step of this run; that of a resumed run adds to the file.
     """
 
     def __init__(self, path: Path | None, first_step: int) -> None:
@@ -51,12 +47,8 @@ class ScalarLog:
 
     def _open(self, path: Path, first_step: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for part in parts_of(path.parent, path.name):  # of a killed run: the chain is locked
-            part.unlink(missing_ok=True)
-        kept = [row for row in read_rows(path) if row["step"] < first_step]
-        text = "".join(json.dumps(row) + "\n" for row in kept)
-        atomic_write(path, lambda temporary: temporary.write_text(text))
-        self._file = path.open("a")
+        self._file = path.open("a" if first_step else "w")
+        self._file.write("\n" if first_step else "")  # a killed run may leave half a line
         with suppress(ImportError):
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
 
