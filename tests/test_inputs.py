@@ -86,11 +86,6 @@ def test_numbers_of_a_chain_are_plain():
     assert type(settings["accumulate"]) is int
 
 
-def test_settings_of_a_stepper_are_a_dictionary():
-    with pytest.raises(ValueError, match=r"settings must be .*got 5"):
-        Stepper(**parts(settings=5))
-
-
 class WithExtraState(nn.Linear):
     def get_extra_state(self):
         return torch.zeros(1)
