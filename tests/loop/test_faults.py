@@ -416,11 +416,3 @@ def test_a_full_disk_ends_the_log_and_not_the_run(tmp_path, monkeypatch, part):
     with pytest.warns(StoreWarning, match=r"continues without its log: the disk is full") as said:
         assert len(small_chain(tmp_path).run()) == 4
     assert len(said) == 1
-
-
-def test_what_a_killed_run_left_of_its_log_is_removed(tmp_path):
-    part = tmp_path / "logs" / "0000.jsonl.12345.part"
-    part.parent.mkdir()
-    part.write_text("torn")
-    ScalarLog(tmp_path / "logs" / "0000.jsonl", 0).close()
-    assert not part.exists()
