@@ -200,7 +200,7 @@ def with_loss(loss) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: linear_chain([], Constant(3)).run(), "data is empty"),
+        (lambda: linear_chain([], Constant(3)), "data is empty"),
         (lambda: linear_chain(iter([]), Constant(3)).run(), "data is empty"),
         (lambda: linear_chain([1], Constant(3), generators=[7]), "generators must be"),
         (
@@ -426,6 +426,12 @@ def test_a_full_disk_stops_the_run_and_resume_goes_on(tmp_path, size):
         assert store.verify() == []
     finally:
         subprocess.run(["umount", "--lazy", where], check=True)
+
+
+def test_an_empty_loader_leaves_no_trace(tmp_path):
+    with pytest.raises(ValueError, match="data is empty"):
+        make_chain(tmp_path / "store", loader=[])
+    assert not (tmp_path / "store").exists()
 
 
 def test_modes_of_modules_are_kept():

@@ -19,6 +19,9 @@ from csgmcmc.randomness import (
 )
 
 
+EMPTY = "data is empty, or an iterator that is used up: give a DataLoader or a list of batches"
+
+
 class ResumableBatches:
     """Batches of a loader, epoch after epoch, and the state of all generators.
 
@@ -49,8 +52,11 @@ class ResumableBatches:
                     "data has persistent_workers=True: their random state cannot be saved, and a "
                     "resumed run would see other augmentations; use persistent_workers=False"
                 )
+            length = describe_loader(loader)["batches"]
+            if length == 0:
+                raise ValueError(EMPTY)
             self.loader, self.generators = loader, [*self._own, *generators_of(loader)]
-            self._epoch_length = describe_loader(loader)["batches"] if self._end_epochs else None
+            self._epoch_length = length if self._end_epochs else None
             self._iterator: Iterator[Any] | None = None
             self._epoch, self._taken = -1, 0
             self._began: dict[str, Any] = {}
@@ -67,10 +73,7 @@ class ResumableBatches:
             batch = next(self._iterator)  # pyright: ignore[reportArgumentType]
         except StopIteration:
             if self._taken == 0:
-                raise ValueError(
-                    "data is empty, or an iterator that is used up: give a DataLoader or a list of "
-                    "batches"
-                ) from None
+                raise ValueError(EMPTY) from None
             self._iterator = None
             return self.next()
         self._taken += 1

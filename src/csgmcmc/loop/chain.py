@@ -157,9 +157,9 @@ class Chain:
         self._modes: list[tuple[nn.Module, bool]] = []
         self._forward = share_gradients(model, layout)
         # A density has no minibatches, and may begin at its mode.
-        watches = watch and data is not None and layout.writes
-        self._watch = Watch(self.stepper, clip=self.clip) if watches else None
-        self._num_data_checked = not watches
+        self._watches = watch and data is not None
+        self._watch: Watch | None = None
+        self._num_data_checked = not (self._watches and layout.writes)
 
     @property
     def chain_id(self) -> int:
@@ -173,9 +173,11 @@ class Chain:
         it, a chain that has begun already is an error.
         """
         stepper, saved = self.stepper, self._checkpoints
-        if self._watch and isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
-            words = "the schedule keeps no draws, so that the store stays empty: give it keep="
-            warn(f"{words}{SILENCE}", SamplingWarning)
+        if self._watches and stepper.layout.writes:
+            self._watch = Watch(stepper, clip=self.clip)
+            if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
+                words = "the schedule keeps no draws, so that the store stays empty: give it keep="
+                warn(f"{words}{SILENCE}", SamplingWarning)
         with ExitStack() as held:
             held.callback(stepper.close)
             if self._folder is not None:
