@@ -18,7 +18,6 @@ from csgmcmc.randomness import (
     restore_random_state,
 )
 
-
 EMPTY = "data is empty, or an iterator that is used up: give a DataLoader or a list of batches"
 
 
