@@ -19,8 +19,8 @@ from paper.tests.data.archives import write_cifar, write_mnist
 from tests.devices.support import assert_equal, assert_same_draws, points
 
 CPU = torch.device("cpu")
-SHORTER = {"mixture": {"steps": 900}, "logistic": {"steps": 200, "burn_in": 100}}
-"""Settings in place of those of the preset "smoke"."""
+SHORTER = {"logistic": {"steps": 200, "burn_in": 100}}
+"""Settings in place of those of the preset "smoke", by the name of the experiment."""
 
 
 @pytest.fixture(scope="module")
