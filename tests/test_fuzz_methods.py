@@ -45,6 +45,7 @@ def public_methods() -> dict[tuple[str, str], dict[str, inspect.Parameter]]:
 EXCLUDED = {
     *(("Constant", "tick"), ("Noise", "ahead"), ("Noise", "like")),  # called by the library
     *(("Posterior", "export"), ("Posterior", "report")),  # seconds for each call
+    *((kind, "stationary_variance") for kind in ("SGHMC", "SGNHT")),  # a formula, not a guard
 }
 
 
@@ -69,7 +70,6 @@ def make_parts() -> dict[str, Any]:
 
 ARGUMENTS: dict[str, Any] = {
     "chain_id": lambda _: 0,
-    "curvature": lambda _: 1.0,
     "data": lambda _: DATA,
     "draw": lambda made: made["Draw"],
     "draws": lambda made: made["MemoryDraws"],
