@@ -6,7 +6,6 @@ All exceptions derive from `CsgmcmcError`, and their names end in Error. Wrong a
 
 import inspect
 import warnings
-from pathlib import Path
 from typing import Any
 
 
@@ -23,20 +22,17 @@ class DivergedError(CsgmcmcError, RuntimeError):
         chain_ids: the chains that diverged.
     """
 
-    def __init__(
-        self, what: str, tick: Any, lr: float, chain_ids: list[int], checkpoint: Path | None = None
-    ) -> None:
-        super().__init__(what, tick, lr, chain_ids, checkpoint)  # what a pickled error is made of
+    def __init__(self, what: str, tick: Any, lr: float, chain_ids: list[int]) -> None:
+        super().__init__(what, tick, lr, chain_ids)  # what a pickled error is made of
         self.tick, self.lr, self.chain_ids = tick, lr, chain_ids
 
     def __str__(self) -> str:
-        what, tick, lr, chain_ids, checkpoint = self.args
-        good = f" The last good checkpoint is {checkpoint}." if checkpoint else ""
+        what, tick, lr, chain_ids = self.args
         return (
             f"chain {', '.join(map(str, chain_ids))} diverged: {what} is not finite at step "
             f"{tick.step} (cycle {tick.cycle + 1}, {tick.stage}, lr {lr:.3g}). Lower lr, or clip "
             "the gradients, and start again; if it happens in exploration, a lower "
-            f"exploration_temperature may help. All draws kept so far can be read.{good}"
+            f"exploration_temperature may help. All draws kept so far can be read."
         )
 
 

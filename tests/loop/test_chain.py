@@ -156,7 +156,7 @@ def test_a_loss_that_is_not_finite_stops_the_chain_and_loses_nothing(tmp_path):
     message = str(e.value)
     assert "cycle 1, sample, lr" in message
     assert "Lower lr" in message
-    assert f"last good checkpoint is {tmp_path / 'checkpoints' / '0000.pt'}" in message
+    assert "continues from step 28" in e.value.__notes__[0]
     assert e.value.tick.step == 34
     draws = DrawStore(tmp_path)
     assert [draw.step for draw in draws] == [24, 29]
@@ -210,10 +210,10 @@ def with_loss(loss) -> None:
             ).run(),
             r"loss must .*\(8,\)",
         ),
-        (lambda: with_loss(lambda outputs, _: outputs.mean().item()), "loss must .* got a float"),
-        (lambda: with_loss(lambda outputs, _: outputs.detach().mean()), "loss must .* gradients"),
-        (lambda: with_loss(lambda *_: torch.tensor(3)), "loss must .* gradients"),
-        (lambda: with_loss(lambda *_: None), "loss must .* got a NoneType"),
+        (lambda: with_loss(lambda outputs, _: outputs.mean().item()), "loss must .* a float"),
+        (lambda: with_loss(lambda outputs, _: outputs.detach().mean()), r"loss .*detach\(\)"),
+        (lambda: with_loss(lambda *_: torch.tensor(3)), r"loss .*detach\(\)"),
+        (lambda: with_loss(lambda *_: None), "loss must .* a NoneType"),
         (lambda: with_loss(lambda *_: torch.ones((), requires_grad=True)), "no parameter of the"),
         (lambda: linear_chain(None, Constant(3)), "loss and data go together"),
         (lambda: linear_chain([1], Constant(3), accumulate=0), "accumulate must be at least 1"),

@@ -259,23 +259,6 @@ def uninterrupted(tmp_path_factory):
     return small_chain(tmp_path_factory.mktemp("whole")).run()
 
 
-def test_what_a_divergence_names_is_the_checkpoint_that_was_used(tmp_path):
-    with pytest.raises(Stopped):
-        small_chain(tmp_path, callbacks=stop_at(12)).run()
-    newest = tmp_path / "checkpoints" / "0000.pt"
-    torch.save(without("sources")(torch.load(newest, weights_only=True)), newest)
-    named = []
-
-    def stop(info: Any) -> None:
-        named.append(chain.stepper.last_checkpoint)
-        raise Stopped
-
-    chain = small_chain(tmp_path, callbacks=stop)
-    with pytest.warns(StoreWarning, match="the other one is used"), pytest.raises(Stopped):
-        chain.run(resume=True)
-    assert named == [newest.with_name("0000.previous.pt")]
-
-
 def test_wrong_content_without_another_checkpoint_is_an_error_in_one_sentence(tmp_path):
     with pytest.raises(Stopped):
         small_chain(tmp_path, callbacks=stop_at(12)).run()

@@ -119,7 +119,7 @@ def test_the_file_tells_what_was_changed(tmp_path):
 
 class Hot(Tiny):
     def run(self, config, data, **options):
-        raise DivergedError("the loss", Constant(9)(5), 0.1, [0], None)
+        raise DivergedError("the loss", Constant(9)(5), 0.1, [0])
 
 
 def test_a_job_that_diverges_is_named_in_one_sentence(tmp_path):

@@ -24,7 +24,7 @@ from csgmcmc.integrations import require
 from csgmcmc.integrations.counting import rescale_short_accumulation
 from csgmcmc.loaders import describe_loader
 from csgmcmc.loop import Stepper
-from csgmcmc.loop.batches import Sources
+from csgmcmc.loop.batches import ResumableBatches
 from csgmcmc.loop.display import describe_end
 from csgmcmc.loop.num_data import warn_of_num_data
 from csgmcmc.randomness import Generator, random_state, restore_random_state
@@ -184,8 +184,7 @@ class ResumableLoader:
         if describe_loader(loader)["batches"] is None:
             kind = type(loader).__name__
             raise ValueError(f"loader must have a length, to restore its position, got a {kind}")
-        self._sources = Sources(generators, end_epochs=True)
-        self._batches = self._sources.attach(loader)
+        self._batches = ResumableBatches(generators, end_epochs=True).attach(loader)
         self._loaded: dict[str, Any] | None = None
 
     def __len__(self) -> int:
@@ -194,22 +193,22 @@ class ResumableLoader:
     def __iter__(self) -> Iterator[Any]:
         for _ in range(len(self)):
             if self._loaded is not None:  # only now: iterating draws from the generators
-                self._sources.load_state_dict(self._loaded)
+                self._batches.load_state_dict(self._loaded)
                 self._loaded = None
             yield self._batches.next()
 
     def state_dict(self) -> dict[str, Any]:
         """The position and the current random state."""
-        return self._sources.state_dict() if self._loaded is None else self._loaded
+        return self._batches.state_dict() if self._loaded is None else self._loaded
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state` when the next batch is requested."""
         if "feed" in state:  # its name in version 0.2
             state = {**state, "batches": state["feed"]}
-        self._sources.check(state)
+        self._batches.check(state)
         if dist.is_available() and dist.is_initialized() and dist.get_rank() > 0:
             # The state is that of the first process: replicas must not repeat its random numbers.
-            now = random_state(self._sources.generators)
+            now = random_state(self._batches.generators)
             state = {**state, "batches": {**state["batches"], "began": now}, "random": now}
         self._loaded = state
 

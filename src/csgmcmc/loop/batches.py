@@ -1,4 +1,4 @@
-"""An endless stream of minibatches whose exact position can be saved.
+"""An endless stream of minibatches whose position can be saved, and the random state around it.
 
 A checkpoint holds the random state at the start of the epoch and the number of batches taken since
 then. To resume, that state is restored, the epoch is started again, and those batches are skipped:
@@ -21,39 +21,46 @@ EMPTY = "data is empty, or an iterator that is used up: give a DataLoader or a l
 
 
 class ResumableBatches:
-    """Batches of `loader`, epoch after epoch.
+    """Batches of a loader, epoch after epoch, and the state of all generators.
 
     Args:
-        loader: any iterable of batches that can be iterated repeatedly. If it has an attribute
-            `draws_globally` that is False, its batches depend on its own generators alone.
-        generators: generators that transforms of the data draw from, besides the global ones.
+        generators: generators that the loop or its data draw from, besides the global ones.
         end_epochs: end an epoch with its last batch, not with the first of the next one. The
             loader must have a length.
     """
 
-    def __init__(
-        self,
-        loader: Iterable[Any],
-        generators: Sequence[Generator] = (),
-        *,
-        end_epochs: bool = False,
-    ) -> None:
-        check_data(loader)
-        if getattr(loader, "persistent_workers", False):
-            raise ValueError(
-                "data has persistent_workers=True: their random state cannot be saved, and a "
-                "resumed run would see other augmentations; use persistent_workers=False"
-            )
-        length = describe_loader(loader)["batches"]
-        if length == 0:
-            raise ValueError(EMPTY)
-        self.loader: Any = loader
-        self.generators = [*generators, *generators_of(loader)]
-        self._epoch_length = length if end_epochs else None
-        self._iterator: Iterator[Any] | None = None
-        self._epoch = -1
-        self._taken = 0
-        self._began: dict[str, Any] = {}
+    def __init__(self, generators: Sequence[Generator] = (), *, end_epochs: bool = False) -> None:
+        self._own, self._end_epochs = list(generators), end_epochs
+        self.generators = self._own
+        """The generators that are saved, those of the loader included."""
+        self.loader: Any = None
+        self._waiting: dict[str, Any] | None = None  # a state that was loaded before its loader
+
+    def attach(self, loader: Iterable[Any]) -> "ResumableBatches":
+        """Take the batches of `loader`; one that is attached already continues.
+
+        It is any iterable of batches that can be iterated repeatedly. If it has an attribute
+        `draws_globally` that is False, its batches depend on its own generators alone.
+        """
+        if self.loader is not loader:
+            check_data(loader)
+            if getattr(loader, "persistent_workers", False):
+                raise ValueError(
+                    "data has persistent_workers=True: their random state cannot be saved, and a "
+                    "resumed run would see other augmentations; use persistent_workers=False"
+                )
+            length = describe_loader(loader)["batches"]
+            if length == 0:
+                raise ValueError(EMPTY)
+            self.loader, self.generators = loader, [*self._own, *generators_of(loader)]
+            self._epoch_length = length if self._end_epochs else None
+            self._iterator: Iterator[Any] | None = None
+            self._epoch, self._taken = -1, 0
+            self._began: dict[str, Any] = {}
+        if self._waiting is not None:
+            self._restore(self._waiting)
+            self._waiting = None  # last: an attempt that fails can be repeated
+        return self
 
     def next(self) -> Any:
         """The next batch."""
@@ -71,13 +78,13 @@ class ResumableBatches:
             self._iterator = None
         return batch
 
-    def state_dict(self) -> dict[str, Any]:
-        """The position; load it with the random state of the same moment set afterwards."""
+    def position(self) -> dict[str, Any]:
+        """The position in the loader, without the present random state."""
         taken = self._taken if self._iterator is not None else None
         return {"epoch": self._epoch, "taken": taken, "began": self._began}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to the position of `state`."""
+    def load_position(self, state: dict[str, Any]) -> None:
+        """Go to a position; the random state of that moment must be restored afterwards."""
         self._iterator, self._epoch = None, state["epoch"]
         if state["taken"] is None:
             return
@@ -85,6 +92,35 @@ class ResumableBatches:
         self._begin(state["epoch"])
         for _ in range(state["taken"]):
             self.next()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position in the loader, if there is one, and the state of all generators."""
+        if self._waiting is not None:
+            return self._waiting
+        state = {"data": None, "batches": None, "random": random_state(self.generators)}
+        if self.loader is not None:
+            state |= {"data": describe_loader(self.loader), "batches": self.position()}
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, at once or when its loader is attached."""
+        self._waiting = state if state["batches"] is not None and self.loader is None else None
+        if self._waiting is None:
+            self._restore(state)
+
+    def check(self, state: dict[str, Any]) -> None:
+        """Raise `SettingsMismatchError` if `state` is of other data or generators."""
+        if state["batches"] and self.loader is not None:
+            check_same(state["data"], describe_loader(self.loader), "data")
+        check_same(len(state["random"]["generators"]), len(self.generators), "generators")
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        if not state["batches"]:  # saved before there was a loader
+            self.loader, self.generators = None, self._own
+        self.check(state)
+        if self.loader is not None:
+            self.load_position(state["batches"])
+        restore_random_state(state["random"], self.generators)
 
     def _begin(self, epoch: int) -> None:
         sampler: Any = getattr(self.loader, "sampler", None)
@@ -95,57 +131,3 @@ class ResumableBatches:
         self._began = random_state(self.generators, with_global=draws_globally)
         self._iterator = iter(self.loader)
         self._epoch, self._taken = epoch, 0
-
-
-class Sources:
-    """The position in a loader, if one is attached, and the state of all generators."""
-
-    def __init__(self, generators: Sequence[Generator], *, end_epochs: bool = False) -> None:
-        self._own, self._end_epochs = list(generators), end_epochs
-        self._batches: ResumableBatches | None = None
-        self._waiting: dict[str, Any] | None = None  # a state that was loaded before its loader
-
-    @property
-    def generators(self) -> list[Generator]:
-        """The generators that are saved, those of the loader included."""
-        return self._own if self._batches is None else self._batches.generators
-
-    def attach(self, loader: Iterable[Any]) -> ResumableBatches:
-        """The endless batches of `loader`; a loader that is attached already continues."""
-        if self._batches is None or self._batches.loader is not loader:
-            ends = self._end_epochs
-            self._batches = ResumableBatches(loader, self._own, end_epochs=ends)
-        if self._waiting is not None:
-            self._restore(self._waiting)
-            self._waiting = None  # last: an attempt that fails can be repeated
-        return self._batches
-
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values."""
-        if self._waiting is not None:
-            return self._waiting
-        state = {"data": None, "batches": None, "random": random_state(self.generators)}
-        if self._batches is not None:
-            state["data"] = describe_loader(self._batches.loader)
-            state["batches"] = self._batches.state_dict()
-        return state
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, at once or when its loader is attached."""
-        self._waiting = state if state["batches"] is not None and self._batches is None else None
-        if self._waiting is None:
-            self._restore(state)
-
-    def check(self, state: dict[str, Any]) -> None:
-        """Raise `SettingsMismatchError` if `state` is of other data or generators."""
-        if state["batches"] and self._batches is not None:
-            check_same(state["data"], describe_loader(self._batches.loader), "data")
-        check_same(len(state["random"]["generators"]), len(self.generators), "generators")
-
-    def _restore(self, state: dict[str, Any]) -> None:
-        if not state["batches"]:  # saved before there was a loader
-            self._batches = None
-        self.check(state)
-        if self._batches is not None:
-            self._batches.load_state_dict(state["batches"])
-        restore_random_state(state["random"], self.generators)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count, check_flag, check_function, check_items, check_number
+from csgmcmc.arguments import check_count, check_function, check_number
 from csgmcmc.devices import check_autocast, check_device, device_for_batches
 from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.files import check_path
-from csgmcmc.loaders import Loss, batch_loss, check_data, describe_loader, is_pair, to_device
+from csgmcmc.loaders import Loss, batch_loss, describe_loader, is_pair, to_device
 from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
 from csgmcmc.loop.display import Display, describe_position
 from csgmcmc.loop.fingerprint import LOOP_DEFAULTS, differing
@@ -123,36 +123,29 @@ class Chain:
             raise ValueError("loss and data go together: give both, or neither for a density")
         if loss is not None:
             check_function("loss", loss)
-            check_data(data)
-        clip = None if clip is None else check_number("clip", clip, above=0)
-        accumulate = check_count("accumulate", accumulate, at_least=1)
-        self.model, self.loss, self.data, self.accumulate = model, loss, data, accumulate
+        self.model, self.loss, self.data = model, loss, data
         self.sampler, self.schedule = sampler, schedule
+        self.accumulate = check_count("accumulate", accumulate, at_least=1)
+        self.clip = None if clip is None else check_number("clip", clip, above=0)
         layout = as_layout(layout)
         self.stepper = Stepper(
-            model,
-            sampler,
-            schedule,
-            draws,
+            *(model, sampler, schedule, draws),
             chain_id=chain_id,
             layout=layout,
             generators=generators,
         )
-        described = None if data is None else describe_loader(data)
-        loop = {"accumulate": accumulate, "clip": clip, "autocast": str(autocast)}
-        self.stepper.settings |= {"data": described, **differing(loop, LOOP_DEFAULTS)}
         self.draws = self.stepper.draws
+        self._batches = None if data is None else self.stepper.attach(data)
+        described = None if data is None else describe_loader(data)
+        loop = {"accumulate": self.accumulate, "clip": self.clip, "autocast": str(autocast)}
+        self.stepper.settings |= {"data": described, **differing(loop, LOOP_DEFAULTS)}
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
-        self.stepper.batches_per_step = accumulate * layout.replicas / dealt
-        self.clip, self.progress = clip, check_flag("progress", progress) and layout.writes
+        self.stepper.batches_per_step = self.accumulate * layout.replicas / dealt
+        self.progress = progress and layout.writes
         self._device = device_for_batches(model) if device is None else check_device(device)
         self._autocast = check_autocast(autocast)
-        self._batches = None if data is None else self.stepper.attach(data)
-        compiles = check_flag("compile", compile)
-        self._evaluate = torch.compile(self._losses) if compiles else self._losses
-        calls = [callbacks] if callable(callbacks) else callbacks
-        calls = check_items("callbacks", calls, "a function or a list of functions")
-        self._callbacks = [check_function("each of callbacks", call) for call in calls]
+        self._evaluate = torch.compile(self._losses) if compile else self._losses
+        self._callbacks = [callbacks] if callable(callbacks) else list(callbacks)
         every = max(1, schedule.steps // 100) if checkpoint_every is None else checkpoint_every
         self._checkpoint_every = check_count("checkpoint_every", every, at_least=1)
         # Then a resumed run repeats no draw, even where arithmetic does not repeat bit for bit.
@@ -168,7 +161,7 @@ class Chain:
         self._modes: list[tuple[nn.Module, bool]] = []
         self._forward = share_gradients(model, layout)
         # A density has no minibatches, and may begin at its mode.
-        self._watches = check_flag("watch", watch) and data is not None
+        self._watches = watch and data is not None
         self._watch: Watch | None = None
         self._num_data_checked = not (self._watches and layout.writes)
 
@@ -177,45 +170,37 @@ class Chain:
         """Number of the chain; for a stack, of its first chain."""
         return self.stepper.chain_id
 
-    @property
-    def generators(self) -> list[Generator]:
-        """Generators whose state is saved with the chain."""
-        return self.stepper.generators
-
     def run(self, resume: bool = False) -> Draws:
         """Take all steps of the schedule, and return the draws.
 
         With `resume` it continues from the last checkpoint, or begins where there is none; without
         it, a chain that has begun already is an error.
         """
-        resume, stepper, saved = check_flag("resume", resume), self.stepper, self._checkpoints
+        stepper, saved = self.stepper, self._checkpoints
         if self._watches and stepper.layout.writes:
             self._watch = Watch(stepper, clip=self.clip)
             if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
                 words = "the schedule keeps no draws, so that the store stays empty: give it keep="
                 warn(f"{words}{SILENCE}", SamplingWarning)
-        try:
+        with ExitStack() as held:
+            held.callback(stepper.close)
             if self._folder is not None:
                 stepper.layout.check_same_folder(self._folder)
             if saved is not None and stepper.layout.writes:
-                saved.lock()
+                held.callback(saved.lock().release)
             self._start(resume)
             stepper.begin()
-            if stepper.taken == 0 and saved is not None and saved.last_step != 0:
-                self._save()  # only once: writing it again could only harm it
-            self._run()
-        except BaseException as error:
-            if stepper.begun and (stepper.taken or isinstance(error, KeyboardInterrupt)):
+            try:
+                if stepper.taken == 0 and saved is not None and saved.last_step != 0:
+                    self._save()  # only once: writing it again could only harm it
+                self._run()
+            except BaseException as error:
                 how = ", which are in memory; to resume a run, keep its draws in a DrawStore"
                 if saved is not None:
                     how = f"; run(resume=True) continues from step {max(saved.last_step, 0)}"
                 where = describe_position(stepper)
                 error.add_note(f"chain {self.chain_id} was stopped at {where}{how}")
-            raise
-        finally:
-            stepper.close()
-            if saved is not None:
-                saved.close()
+                raise
         return self.draws
 
     def _run(self) -> None:
@@ -231,24 +216,21 @@ class Chain:
             self.model.train()
         self._modes = [(module, module.training) for module in self.model.modules()]
         self._unread.clear()  # of a run that was interrupted
-        try:
-            with display:
-                while not self.stepper.done:
-                    info = self._step()
-                    tick, taken = info.tick, self.stepper.taken
-                    kept += tick.collect
-                    display.update(tick, info.lr, info.temperature, info.loss, kept)
-                    if taken % log_every == 0:
-                        where = {"step": tick.step, "cycle": tick.cycle, "stage": tick.stage}
-                        how = {"lr": info.lr, "temperature": info.temperature}
-                        log.write({**where, **how, "loss": info.loss, "draws": kept})
-                    due = taken % self._checkpoint_every == 0 or self.stepper.done
-                    if due or (tick.collect and self._draws_are_rare):
-                        self.stepper.check_weights(tick)
-                        log.flush()
-                        self._save()
-        finally:
-            log.close()
+        with display, closing(log):
+            while not self.stepper.done:
+                info = self._step()
+                tick, taken = info.tick, self.stepper.taken
+                kept += tick.collect
+                display.update(tick, info.lr, info.temperature, info.loss, kept)
+                if taken % log_every == 0:
+                    where = {"step": tick.step, "cycle": tick.cycle, "stage": tick.stage}
+                    how = {"lr": info.lr, "temperature": info.temperature}
+                    log.write({**where, **how, "loss": info.loss, "draws": kept})
+                due = taken % self._checkpoint_every == 0 or self.stepper.done
+                if due or (tick.collect and self._draws_are_rare):
+                    self.stepper.check_weights(tick)
+                    log.flush()
+                    self._save()
 
     # One step
 
@@ -329,48 +311,51 @@ class Chain:
             shares = is_last or not isinstance(forward, nn.parallel.DistributedDataParallel)
             with nullcontext() if shares else forward.no_sync():
                 losses = self._evaluate(batch)
-                _check_loss(losses, self._loss_shape)
+                self._check_loss(losses)
                 if self.accumulate > 1:
                     losses = losses / self.accumulate
                 (losses.sum() if losses.ndim else losses).backward()
             found.append(losses.detach())
         return sum(found[1:], start=found[0])
 
+    def _check_loss(self, found: Any) -> None:
+        """Raise a `ValueError` if this is not one number with gradients for each chain."""
+        is_tensor = isinstance(found, Tensor)
+        if not (is_tensor and found.shape == self._loss_shape and found.requires_grad):
+            shape = f" of shape {tuple(found.shape)}" if is_tensor else ""
+            raise ValueError(
+                "loss must be a tensor with one number for each chain, the mean over the batch, "
+                "computed from the model's outputs without detach(), item() or no_grad(), got a "
+                f"{type(found).__name__}{shape}"
+            )
+
     def _losses(self, batch: Any) -> Tensor:
         """The loss of each chain: summed, never averaged, before the backward pass."""
-        if isinstance(self.model, Stack):
-            return self.model.per_chain(self.batch_loss, batch)
-        return self.batch_loss(self._forward, batch)
-
-    def batch_loss(self, model: Callable[..., Tensor], batch: Any) -> Tensor:
-        """The loss of a single model on one batch of the data."""
-        if self._autocast is None:
-            return batch_loss(self.loss, model, batch)
-        with torch.autocast(next(self.model.parameters()).device.type, dtype=self._autocast):
-            return batch_loss(self.loss, model, batch)
+        precision: Any = nullcontext()
+        if self._autocast is not None:
+            precision = torch.autocast(self.stepper.trained[0].device.type, dtype=self._autocast)
+        with precision:
+            if isinstance(self.model, Stack):
+                return self.model.per_chain(partial(batch_loss, self.loss), batch)
+            return batch_loss(self.loss, self._forward, batch)
 
     # Checkpoints
 
     def _start(self, resume: bool) -> None:
         """Load the last checkpoint, if there is one; without `resume` check that there is none."""
-        saved, watch = self._checkpoints, self._watch
+        saved, stepper = self._checkpoints, self.stepper
         if resume:
             if saved is None:
                 raise ValueError(
                     "resume needs checkpoints: keep the draws in a DrawStore, or give "
                     "checkpoint_dir="
                 )
-
-            def load(state: dict[str, Any]) -> None:
-                restore(saved, self.stepper, state)
-                if watch is not None and state.get("watch") is not None:
-                    watch.load_state_dict(state["watch"])
-
-            saved.load(load, self.stepper.layout)
-            self.stepper.last_checkpoint = saved.last
+            state = saved.load(partial(restore, saved, stepper), stepper.layout) or {}
+            if self._watch is not None and state.get("watch") is not None:
+                self._watch.load_state_dict(state["watch"])
             return
         exists = saved is not None and (saved.newest.exists() or saved.previous.exists())
-        if exists or self.stepper.taken:
+        if exists or stepper.taken:
             where = f" in {self._folder}" if exists else ""
             raise ValueError(
                 f"chain {self.chain_id} has begun already{where}: run(resume=True) resumes it; "
@@ -379,23 +364,6 @@ class Chain:
 
     def _save(self) -> None:
         """Save a checkpoint; all processes of the chain do so together."""
-        if self._checkpoints is None:
-            return
-        watch = None if self._watch is None else self._watch.state_dict()
-        save_together(self._checkpoints, self.stepper, {"watch": watch})
-        self.stepper.last_checkpoint = self._checkpoints.last
-
-
-def _check_loss(found: Any, shape: tuple[int, ...]) -> None:
-    """Raise a `ValueError` if this is not one number with gradients for each chain."""
-    is_tensor = isinstance(found, Tensor)
-    if is_tensor and found.shape == shape and found.requires_grad:
-        return
-    got = f"a {type(found).__name__}"
-    if is_tensor:
-        has = "with" if found.requires_grad else "without"
-        got = f"a tensor of shape {tuple(found.shape)} {has} gradients"
-    raise ValueError(
-        "loss must be a tensor with one number for each chain, the mean over the batch, computed "
-        f"from the model's outputs without detach(), item() or no_grad(), got {got}"
-    )
+        if self._checkpoints is not None:
+            watch = None if self._watch is None else self._watch.state_dict()
+            save_together(self._checkpoints, self.stepper, {"watch": watch})

@@ -58,19 +58,12 @@ class Checkpoints:
         """The checkpoint that this process has loaded or saved last."""
         self.last_step = -1  # steps that the chain had taken at it
         self._was_read_back = False
-        self._lock: FileLock | None = None
 
-    def lock(self) -> None:
-        """Become the only process that writes them, until `close`; otherwise `LockedError`."""
+    def lock(self) -> FileLock:
+        """Become the only process that writes them, until it releases the lock."""
         with readable_io_errors(self.newest.parent, "locking the checkpoints"):
             make_folder(self.newest.parent)
-            self._lock = take_lock(self.newest.with_suffix(".lock"), f"{self.newest}")
-
-    def close(self) -> None:
-        """Release the lock."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+            return take_lock(self.newest.with_suffix(".lock"), f"{self.newest}")
 
     def save(self, state: dict[str, Any]) -> None:
         """Save `state`, which contains only tensors and plain values."""
@@ -104,15 +97,17 @@ class Checkpoints:
         """Note which checkpoint was loaded or saved last, by this process or another."""
         self.last, self.last_step = path, step
 
-    def load(self, load: Callable[[dict[str, Any]], None], layout: ProcessLayout) -> None:
-        """Call `load` with the newest checkpoint; where there is none, do nothing.
+    def load(
+        self, load: Callable[[dict[str, Any]], None], layout: ProcessLayout
+    ) -> dict[str, Any] | None:
+        """Call `load` with the newest checkpoint, and return it; None where there is none.
 
         If it cannot be read, or `load` raises, in any process of the chain, all of them load the
         one before. All processes must call this.
         """
         refusals: list[StoreError | SettingsMismatchError] = []
         for path in (self.newest, self.previous):
-            taken, refusal = None, None
+            state, taken, refusal = None, None, None
             try:
                 if path.exists():
                     state = _read(path)
@@ -136,12 +131,13 @@ class Checkpoints:
                 for each in refusals:
                     warn(f"{each}; the other one is used", StoreWarning)
                 self.note(path, taken)
-                return
+                return state
         for each in refusals:
             if isinstance(each, SettingsMismatchError):
                 raise each
         if refusals:
             raise StoreError("; and ".join(map(str, refusals)))
+        return None
 
 
 # All processes of a chain

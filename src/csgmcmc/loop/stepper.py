@@ -1,11 +1,10 @@
-"""The one step: everything around a sampler's step except batches and gradients.
+"""Everything around a sampler's step except batches and gradients.
 
-`Chain` and the adapters of other packages' loops are ways to get gradients to this.
+`Chain` and the integrations get gradients, and leave the rest of a step to the `Stepper`.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,12 +18,11 @@ from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
 from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchError, warn
 from csgmcmc.loop import fingerprint
-from csgmcmc.loop.batches import ResumableBatches, Sources
+from csgmcmc.loop.batches import ResumableBatches
 from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
 from csgmcmc.noise import Noise
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule, Tick
-from csgmcmc.schedules.base import record_initial_options
 from csgmcmc.shards import is_sharded, local_shard
 from csgmcmc.stacked import Stack
 
@@ -44,8 +42,8 @@ class Stepper:
         layout: this process among those that run the chains; see `csgmcmc.init_distributed`.
         generators: generators that the loop draws from, besides the global ones, so that
             `state_dict` holds their state too.
-        hold_lock: keep the lock between draws. For loops that cannot say when they end, False
-            locks the chain for each draw alone.
+        hold_lock: hold the lock from the first step to the end. With False the chain is locked
+            only while a draw is stored, for loops that cannot tell when they end.
     """
 
     def __init__(
@@ -66,14 +64,12 @@ class Stepper:
         self.layout = as_layout(layout)
         self.trained = [param for param in model.parameters() if param.requires_grad]
         self.taken = 0
-        """How many steps the sampler has taken: the number of the next one."""
+        """Number of steps taken, which is the index of the next one."""
         self.resumed = False  # whether a checkpoint was loaded
         self.begun = False  # whether `begin` was called
         self.batches_per_step = 1.0
-        """How many batches of the loader the gradient of one step is the mean of."""
-        self.last_checkpoint: Path | None = None
-        """A checkpoint to name when the chain diverges."""
-        self._sources = Sources(generators)
+        """Number of batches of the loader over which the gradient of one step is averaged."""
+        self._sources = ResumableBatches(generators)
         self._hold_lock = hold_lock
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
@@ -88,7 +84,7 @@ class Stepper:
                 )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
         self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
-        record_initial_options(sampler)  # as samplers do: a resumed run must find the same
+        self.prepare()  # records initial values in any optimizer: settings are described by these
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
         self.settings = fingerprint.describe_run(model, sampler, schedule)
         """Settings that a run must share with the checkpoint that it resumes from: plain values, to
@@ -209,7 +205,7 @@ class Stepper:
         found = (~by_chain.isfinite().all(1)).nonzero().flatten().tolist()
         if diverged := [self.chain_ids[index] for index in found]:
             lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
-            raise DivergedError(what, tick, lr, diverged, self.last_checkpoint)
+            raise DivergedError(what, tick, lr, diverged)
 
     # Begin and end
 
@@ -294,21 +290,26 @@ class Stepper:
             kept = model.chain_tensors() if isinstance(model, Stack) else [tensors_of(model)]
             self.lock()
         where = {"step": tick.step, "cycle": tick.cycle, "stage": tick.stage}
-        for chain_id, tensors in zip(self.chain_ids, kept, strict=False):
-            try:
-                self.draws.append(tensors, chain_id=chain_id, **where)
-            except DrawConflictError:
-                if not self.resumed:
-                    raise
-                # It was stored after the checkpoint. Both continuations belong to the chain.
-                warn(
-                    "the run does not continue exactly from its checkpoint, and stored draws stay "
-                    "as they are: that needs the same batches, from stepper.batches(loader), and "
-                    "as many processes and threads"
-                )
-        if not self._hold_lock:
-            self.close()
+        try:
+            for chain_id, tensors in zip(self.chain_ids, kept, strict=False):
+                self._append(tensors, chain_id=chain_id, **where)
+        finally:
+            if not self._hold_lock:
+                self.close()
         self._due = None
+
+    def _append(self, tensors: dict[str, Tensor], **where: Any) -> None:
+        try:
+            self.draws.append(tensors, **where)
+        except DrawConflictError:
+            if not self.resumed:
+                raise
+            # It was stored after the checkpoint. Both continuations belong to the chain.
+            warn(
+                "the run does not continue exactly from its checkpoint, and stored draws stay as "
+                "they are: that needs the same batches, from stepper.batches(loader), and as many "
+                "processes and threads"
+            )
 
     # Resume
 
@@ -332,7 +333,6 @@ class Stepper:
         self._sources.load_state_dict(state["sources"])
         copy_weights(self.model, state["model"])
         load_sampler(self.sampler, state["sampler"])
-        self.prepare()
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
@@ -347,7 +347,6 @@ class Stepper:
         fingerprint.check_same(saved, own)
         self.taken = check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)
         self.resumed, self.begun, self._due = True, False, None
-        self.prepare()
 
     @property
     def _noise(self) -> Any:
