@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from csgmcmc.diagnostics import auroc, cumulative_distribution
+from scipy.stats import ecdf
+
+from csgmcmc.diagnostics import auroc
 from csgmcmc.draws import Draw
 from paper.experiments.base import Record
 from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment
@@ -67,7 +69,7 @@ class DeepUncertainty(DeepExperiment[UncertaintyConfig]):
                 "auroc": rounded(auroc(tested, unseen)),
                 "entropy_test": rounded(tested.mean()),
                 "entropy_outside": rounded(unseen.mean()),
-                "below": [rounded(one) for one in cumulative_distribution(unseen, LOW_ENTROPIES)],
-                "cdf": [rounded(one) for one in cumulative_distribution(unseen, ENTROPY_GRID)],
+                "below": [rounded(one) for one in ecdf(unseen).cdf.evaluate(LOW_ENTROPIES)],
+                "cdf": [rounded(one) for one in ecdf(unseen).cdf.evaluate(ENTROPY_GRID)],
             },
         }

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.stats import ecdf
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from csgmcmc.diagnostics import auroc, cumulative_distribution
+from csgmcmc.diagnostics import auroc
 from csgmcmc.draws import MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.samplers import Sampler
@@ -216,8 +217,8 @@ def scores(outcome: Outcome, test: Points, outside: Tensor) -> Record:
         "auroc": rounded(auroc(tested.entropy.cpu().numpy(), unseen)),
         "entropy_test": rounded(tested.entropy.mean()),
         "entropy_outside": rounded(unseen.mean()),
-        "below": [rounded(share) for share in cumulative_distribution(unseen, LOW_ENTROPIES)],
-        "cdf": [rounded(share) for share in cumulative_distribution(unseen, ENTROPY_GRID)],
+        "below": [rounded(share) for share in ecdf(unseen).cdf.evaluate(LOW_ENTROPIES)],
+        "cdf": [rounded(share) for share in ecdf(unseen).cdf.evaluate(ENTROPY_GRID)],
     }
 
 

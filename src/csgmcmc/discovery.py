@@ -25,6 +25,7 @@ REMOVED = {
     "csgmcmc.diagnostics.Temperature": "csgmcmc.diagnostics.temperature.Temperature",
     "csgmcmc.diagnostics.configurational_temperature": "temperature_of_products",
     "csgmcmc.diagnostics.gradient_variance": "gradients.var(axis=0, ddof=1)",
+    "csgmcmc.diagnostics.cumulative_distribution": "scipy.stats.ecdf",
     "csgmcmc.diagnostics.aupr": "sklearn.metrics.average_precision_score",
     "csgmcmc.diagnostics.fpr_at": "sklearn.metrics.roc_curve",
 }

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torchmetrics.functional.classification import binary_auroc
 
-from csgmcmc.diagnostics.calibration import auroc, cumulative_distribution
+from csgmcmc.diagnostics.calibration import auroc
 
 INSIDE, OUTSIDE = [1.0, 2.0, 3.0, 4.0], [2.5, 3.0, 5.0]
 
@@ -26,13 +26,6 @@ def test_against_torchmetrics():
     scores = torch.from_numpy(np.concatenate([inside, outside]))
     labels = torch.tensor([0] * 300 + [1] * 200)
     assert auroc(inside, outside) == pytest.approx(binary_auroc(scores, labels).item())
-
-
-def test_cumulative_distribution():
-    values = [3.0, 1.0, 2.0, 2.0]
-    shares = cumulative_distribution(values, [[0.9, 1.0, 1.5], [2.0, 3.0, np.inf]])
-    np.testing.assert_array_equal(shares, [[0, 0.25, 0.25], [0.75, 1, 1]])
-    assert cumulative_distribution(values, 2.0).shape == ()
 
 
 def test_bad_scores():

@@ -27,7 +27,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "auroc": SCORES,
     "brier_score": FORECAST,
     "calibration_error": {**FORECAST, "bins": 3},
-    "cumulative_distribution": {"values": [0.1, 0.2], "at": [0.0, 0.15]},
     "cycles_as_chains": {"values": [0.1, 0.2, 0.3, 0.4], "cycles": [0, 0, 1, 1]},
     "disagreement": MEMBERS,
     "effective_sample_size": CHAINS,
@@ -72,5 +71,5 @@ def test_nan_is_refused_by_name(name, argument):
 
 @pytest.mark.parametrize("wrong", [["a", "b"], [[1.0], [1.0, 2.0]]])
 def test_arrays_that_are_not_numbers_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=r"^values must be"):
-        diagnostics.cumulative_distribution(wrong, 0.0)
+    with pytest.raises(ValueError, match=r"^inside must be"):
+        diagnostics.auroc(wrong, [0.0])

@@ -16,7 +16,7 @@ PACKAGES = (
 )
 INTEGRATIONS = ("lightning", "transformers", "accelerate", "peft", "arviz")
 MAX_AT_THE_TOP = 30
-MAX_IN_PACKAGES = 72
+MAX_IN_PACKAGES = 70
 
 
 def listed() -> dict[str, list[str]]:

@@ -12,7 +12,6 @@ from csgmcmc.diagnostics.calibration import (
     auroc,
     brier_score,
     calibration_error,
-    cumulative_distribution,
     negative_log_likelihood,
     reliability_curve,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "auroc",
     "brier_score",
     "calibration_error",
-    "cumulative_distribution",
     "cycles_as_chains",
     "disagreement",
     "effective_sample_size",

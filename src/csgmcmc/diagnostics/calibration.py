@@ -95,16 +95,6 @@ def auroc(inside: ArrayLike, outside: ArrayLike) -> float:
     return float(roc_auc_score(is_outside, np.concatenate([known, unknown])))
 
 
-def cumulative_distribution(values: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
-    """Fraction of `values` that are at most each number of `at`, in the shape of `at`.
-
-    For the predictive entropy of points outside, lower is better (Lakshminarayanan et al. 2017).
-    """
-    ordered = np.sort(check_numbers("values", values, "n"))
-    queries = check_numbers("at", at)
-    return np.asarray(np.searchsorted(ordered, queries, side="right") / len(ordered))
-
-
 def _check_forecast(probabilities: ArrayLike, labels: ArrayLike) -> tuple[NDArray, NDArray]:
     """Probabilities of shape (n, K) and labels of shape (n,), checked."""
     forecast, truth = check_numbers("probabilities", probabilities), np.asarray(on_cpu(labels))
