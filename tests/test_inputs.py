@@ -127,8 +127,6 @@ def draws():
         ("likelihood", 5),
         ("autocast", "bfloat16"),
         ("forward", 5),
-        ("vectorize", "yes"),
-        ("progress", "no"),
     ],
 )
 def test_types_of_the_options_of_a_posterior(draws, name, value):
@@ -188,7 +186,6 @@ def test_a_pickled_stack_draws_the_noise_of_its_chains():
         ("batch_size", 0.5),
         ("lr", "0.1"),
         ("epochs", "3"),
-        ("verbose", "yes"),
     ],
 )
 def test_options_of_estimators(name, value):
@@ -241,16 +238,6 @@ def test_a_draw_of_another_model_is_refused():
             draw.load_into(model)
     with pytest.raises(ValueError, match="model must be"):
         draw.load_into("x")
-
-
-def test_methods_of_a_posterior_name_their_arguments():
-    posterior = Posterior(nn.Linear(2, 1), kept(MemoryDraws()), likelihood=Gaussian(1.0))
-    for call, words in [
-        (lambda: posterior.predict(DATA[0][0], members="x"), "members must"),
-        (lambda: posterior.check(DATA, show="x"), "show must"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            call()
 
 
 def test_methods_of_a_sampler_and_a_run_name_their_arguments():

@@ -67,25 +67,10 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-def check_flag(name: str, value: Any) -> bool:
-    """Return `value` as True or False, or raise a `ValueError`."""
-    plain = plain_value(value)
-    if not isinstance(plain, int) or plain not in (0, 1):
-        raise ValueError(f"{name} must be True or False, got {shown(value)}")
-    return bool(plain)
-
-
-def check_kind(name: str, value: Any, kind: type[T] | tuple[type[T], ...], words: str) -> T:
+def check_kind(name: str, value: T, kind: Any, words: str) -> T:
     """Return `value` if it is a `kind`, which a message calls `words`, or raise a `ValueError`."""
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be {words}, got {shown(value)}")
-    return value
-
-
-def check_function(name: str, value: Any) -> Any:
-    """Return `value` if it can be called, or raise a `ValueError`."""
-    if not callable(value):
-        raise ValueError(f"{name} must be a function, got {shown(value)}")
     return value
 
 

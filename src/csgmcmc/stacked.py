@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count, check_flag, check_function, check_items, check_kind
+from csgmcmc.arguments import check_count, check_items, check_kind
 
 # Activations that accept any leading dimensions.
 ELEMENTWISE = (
@@ -51,7 +51,7 @@ class Stack(nn.Module):
         if any(_shapes(model) != _shapes(models[0]) for model in models):
             raise ValueError("models must be of one architecture: parameters or buffers differ")
         self.chains = len(models)
-        self.separate_batches = check_flag("separate_batches", separate_batches)
+        self.separate_batches = separate_batches
         self.inner = copy.deepcopy(models[0])
         with torch.no_grad():
             _stack_into(self.inner, models)
@@ -120,7 +120,7 @@ def stack(
     if isinstance(model, Sequence) and not isinstance(model, nn.Module):
         return Stack(model, separate_batches=separate_batches)
     count = range(check_count("chains", chains, at_least=1, below=2**20))
-    check_function("model", model)
+    check_kind("model", model, Callable, "a module, or a function that makes one")
     models = [model if isinstance(model, nn.Module) else model() for _ in count]
     return Stack(models, separate_batches=separate_batches)
 

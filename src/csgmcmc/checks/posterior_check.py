@@ -6,7 +6,6 @@ from typing import Any
 
 from rich.console import Console
 
-from csgmcmc.arguments import check_flag
 from csgmcmc.checks.evaluation import Evaluation, evaluate
 from csgmcmc.checks.parameter_temperatures import ParameterReport
 from csgmcmc.checks.predictions import check_predictions
@@ -78,7 +77,6 @@ def check(
         data: training data, as `Chain` takes them; by default those of the chain.
         show: print the verdicts.
     """
-    show = check_flag("show", show)
     training = as_run(posterior, run, loss, data)
     found = judge(posterior, evaluate(posterior, loader), training)
     if show:

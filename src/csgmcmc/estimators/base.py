@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count, check_flag, check_number
+from csgmcmc.arguments import check_choice, check_count, check_number
 from csgmcmc.checks import Check
 from csgmcmc.draws import Draw, MemoryDraws
 from csgmcmc.errors import DivergedError
@@ -167,7 +167,6 @@ class BayesianMLP(BaseEstimator):
             self.lr_ = check_number("lr", self.lr, above=0)
         if self.epochs is not None:
             check_number("epochs", self.epochs, above=0)
-        check_flag("verbose", self.verbose)
         ladder = make_ladder(self.prior_scale, self.temperature, self.cycles)
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))

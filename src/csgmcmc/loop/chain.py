@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_count, check_function, check_number
+from csgmcmc.arguments import check_count, check_kind, check_number
 from csgmcmc.devices import check_autocast, check_device, device_for_batches
 from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
@@ -122,7 +122,7 @@ class Chain:
         if (loss is None) != (data is None):
             raise ValueError("loss and data go together: give both, or neither for a density")
         if loss is not None:
-            check_function("loss", loss)
+            check_kind("loss", loss, Callable, "a function")
         self.model, self.loss, self.data = model, loss, data
         self.sampler, self.schedule = sampler, schedule
         self.accumulate = check_count("accumulate", accumulate, at_least=1)

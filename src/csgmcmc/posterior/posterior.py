@@ -1,6 +1,6 @@
 """Predictions averaged over draws."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from os import PathLike
@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from csgmcmc.arguments import (
     check_choice,
-    check_flag,
-    check_function,
     check_items,
     check_kind,
     counted,
@@ -82,16 +80,16 @@ class Posterior:
             check_kind("each of draws", draw, Draw, "a draw")
         if not chosen:
             raise ValueError(f"draws is empty, and must hold at least one draw: {shown(draws)}")
-        self.model, self.progress = model, check_flag("progress", progress)
-        self.forward = check_function("forward", forward)
-        self.split = check_function("split", split)
+        self.model, self.progress = model, progress
+        self.forward = check_kind("forward", forward, Callable, "a function")
+        self.split = check_kind("split", split, Callable, "a function")
         self.likelihood = as_likelihood(likelihood)
         self._source = draws
         self._options: dict[str, Any] = {
             "device": check_device(device),
             "autocast": check_autocast(autocast),
             "forward": forward,
-            "vectorize": None if vectorize is None else check_flag("vectorize", vectorize),
+            "vectorize": vectorize,
         }
         self.members = Members(model, chosen, **self._options)
         """The model under each draw: for other modules of this library."""
@@ -156,7 +154,6 @@ class Posterior:
     def _predict(
         self, loader: Iterable[Any], members: bool, title: str, split: Split | None = None
     ) -> Predictive:
-        members = check_flag("members", members)
         # Draws of weight 0 are needed only as members.
         among = None if members else np.flatnonzero(self.weights).tolist()
 

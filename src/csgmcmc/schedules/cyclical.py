@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass
 from functools import cached_property
 
-from csgmcmc.arguments import check_count, check_flag, check_items, check_number
+from csgmcmc.arguments import check_count, check_items, check_number
 from csgmcmc.schedules.base import Schedule, Tick
 from csgmcmc.schedules.keep import Keep, check_window, resolve_keep
 
@@ -60,7 +60,6 @@ class Cyclical(Schedule):
         check_number("exploration", self.exploration, at_least=0, below=1)
         check_count("burn_in", self.burn_in, at_least=0)
         check_number("exploration_temperature", self.exploration_temperature, at_least=0)
-        check_flag("anneal", self.anneal)
         for name in ("weight_decay_scales", "temperature_scales"):
             if getattr(self, name) is not None:
                 given = check_items(name, getattr(self, name), "a list of numbers")
