@@ -134,7 +134,7 @@ def test_one_draw_is_found_without_a_pass_over_all(draws, monkeypatch):
 def test_stores_agree_with_a_dictionary(entries, reopen_after, tmp_path_factory):
     """Any order of chains and steps, repeats included, and reopened in between."""
     path = tmp_path_factory.mktemp("store")
-    kinds = [DrawStore(path) if kind is DrawStore else kind() for kind in (DrawStore, MemoryDraws)]
+    kinds: list[Draws] = [DrawStore(path), MemoryDraws()]
     expected = {}
     for index, (chain, step) in enumerate(entries):
         expected[chain, step] = [chain, step]
