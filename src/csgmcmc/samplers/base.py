@@ -174,7 +174,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         sampler = cls([param], lr, num_data=num_data, temperature=temperature, **options)
         (group,) = sampler.param_groups
         momentum, rate = sampler.momentum(group), lr * float(sampler.gradient_gain(group, param))
-        added = float(sampler.injected_variance(group, param)) + rate**2 * minibatch_variance
+        added = float(sampler.injected_variance(group, param) or 0) + rate**2 * minibatch_variance
         pull = rate * curvature
         kept = (1 - momentum) * pull * (2 * (1 + momentum) - pull)
         return (1 + momentum) * added / kept if kept > 0 else math.inf

@@ -66,20 +66,20 @@ class SGNHT(Sampler):
 
     def update(self, group, params, gradients, noise, states) -> None:
         velocities, target = states("velocity"), _kinetic_target(group)
-        adapts = noise is not None and target > 0
-        if adapts:
+        noise = noise if target > 0 else None
+        if noise is None:
+            frictions = []
+            torch._foreach_mul_(velocities, group["momentum"])
+        else:
             start = 1 - group["momentum"]
             frictions = states("friction", lambda param: torch.full_like(param, start))
             torch._foreach_addcmul_(velocities, velocities, frictions, value=-1)
-        else:
-            frictions = []
-            torch._foreach_mul_(velocities, group["momentum"])
         torch._foreach_add_(velocities, gradients, alpha=-group["lr"])
-        if adapts:
+        if noise is not None:
             std = math.sqrt(self.injected_variance(group, params[0]))
             torch._foreach_add_(velocities, noise, alpha=std)
         torch._foreach_add_(params, velocities)
-        if adapts:
+        if noise is not None:
             kinetic = torch._foreach_mul(frictions, -0.5)
             torch._foreach_add_(kinetic, 1)
             torch._foreach_mul_(kinetic, velocities)
