@@ -1,31 +1,24 @@
-"""The chains of a fit: their priors, minibatches and processes, and the weights of their cycles.
-
-Every chain holds out a fold of the rows. Together the chains predict every row with networks that
-have not seen it, and these predictions determine the weights of the cycles.
-"""
+"""The cycles of a fit: minibatches, samplers, and the networks side by side."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from joblib import effective_n_jobs
-from joblib.parallel import get_active_backend
-from numpy.typing import NDArray
-from sklearn.utils.parallel import Parallel, delayed
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from csgmcmc.arguments import check_count, check_number, shown
-from csgmcmc.draws import MemoryDraws
-from csgmcmc.posterior import Posterior
-from csgmcmc.posterior.weights import log_mean, stacking_weights
-from csgmcmc.samplers import Sampler
+from csgmcmc.draws import Draw
+from csgmcmc.estimators.ladder import Floats, Rung
+from csgmcmc.estimators.network import SCALE_PRIOR, Perceptron, Perceptrons, WithNoise
+from csgmcmc.loop import Chain
+from csgmcmc.randomness import seeded
+from csgmcmc.samplers import AdamSGHMC
 from csgmcmc.schedules import Cyclical
 
-Numbers = NDArray[np.int64]
+DAMPING = 0.01  # of the preconditioner while sampling
+RUN_SEED_OFFSET = 20_000  # from the seeds of initial weights and of the order of rows
 
 # Rows are gathered for this many batches together: gathering one batch takes a good part of a step
 # of a small network, and gathering all would copy a large table.
@@ -48,6 +41,7 @@ class Batches:
         seed: of the order; each chain adds its number.
         chain_ids: the chains to make batches for; by default all. They do not depend on the others.
         stacked: whether batches have a dimension for chains; without it there is one chain.
+        copies: how often each chain's batch is repeated along that dimension.
     """
 
     draws_globally = False  # the order is from `generators`, and nothing else is random
@@ -61,19 +55,23 @@ class Batches:
         *,
         chain_ids: Sequence[int] | None = None,
         stacked: bool = False,
+        copies: int = 1,
     ) -> None:
         self.dataset = TensorDataset(*table)
-        self.rows, self.seed, self.stacked = rows, seed, stacked
+        self.rows, self.seed, self.stacked, self.copies = rows, seed, stacked, copies
         self.chain_ids = range(len(rows)) if chain_ids is None else chain_ids
         self.rows_per_epoch = min(len(own) for own in rows)
         self.batch_size = min(batch_size, self.rows_per_epoch)
         seeds = [seed + chain_id for chain_id in self.chain_ids]
         self.generators = [torch.Generator().manual_seed(each) for each in seeds]
 
-    def of_chains(self, chain_ids: Sequence[int], *, stacked: bool) -> "Batches":
+    def of_chains(
+        self, chain_ids: Sequence[int], *, stacked: bool, copies: int = 1, seed: int | None = None
+    ) -> "Batches":
         """The batches of some chains, from the start."""
-        shared = (self.dataset.tensors, self.rows, self.batch_size, self.seed)
-        return Batches(*shared, chain_ids=chain_ids, stacked=stacked)
+        seed = self.seed if seed is None else seed
+        shared = (self.dataset.tensors, self.rows, self.batch_size, seed)
+        return Batches(*shared, chain_ids=chain_ids, stacked=stacked, copies=copies)
 
     def __len__(self) -> int:
         return math.ceil(self.rows_per_epoch / self.batch_size)
@@ -90,127 +88,150 @@ class Batches:
             numbers = torch.cat([batch.flatten() for batch in some])
             sizes = [batch.numel() for batch in some]
             gathered = [each.index_select(0, numbers).split(sizes) for each in self.dataset.tensors]
-            shape = (len(self.chain_ids), -1)
             for flat in zip(*gathered, strict=True):
-                parts = [part.unflatten(0, shape) for part in flat] if self.stacked else flat
+                parts = [self._stacked(part) for part in flat] if self.stacked else flat
                 yield parts[0], tuple(parts[1:])
 
-
-class Run(NamedTuple):
-    """The result of one chain, or of several."""
-
-    parts: tuple[nn.Module, Sampler, Cyclical]  # of the last, for a `Stepper`
-    draws: MemoryDraws
-    losses: NDArray[np.float64]  # of each step, the mean over the chains
+    def _stacked(self, flat: Tensor) -> Tensor:
+        parts = flat.unflatten(0, (len(self.chain_ids), -1))
+        return parts.repeat_interleave(self.copies, 0) if self.copies > 1 else parts
 
 
-def run_in_parallel(
-    run_chains: Callable[[list[nn.Module], Batches, bool], Run],
-    models: list[nn.Module],
+class Plan(NamedTuple):
+    """What all chains and cycles of a fit have in common."""
+
+    loss: Callable[[Any, Any], Tensor]
+    lr: float
+    num_data: float
+    exploration: float
+    draws_per_cycle: int
+    seed: int
+    shows: bool  # the progress of the first process
+
+    def schedule(self, steps: int) -> Cyclical:
+        """One cycle, long enough to sample, which keeps as many draws as it samples steps."""
+        steps = max(steps, math.ceil(2 / (1 - self.exploration)))
+        sampling = sum(position / steps >= self.exploration for position in range(steps))
+        draws = min(self.draws_per_cycle, sampling)
+        return Cyclical(steps, 1, exploration=self.exploration, draws_per_cycle=draws)
+
+    def sampler(
+        self, model: nn.Module, priors: Mapping[str, Tensor], temperature: float, **noise: int
+    ) -> AdamSGHMC:
+        """A sampler of parameters that have Gaussian priors of the precisions `priors`, by name."""
+        groups: list[tuple[list[nn.Parameter], ByShape]] = []
+        for name, param in model.named_parameters():
+            if not param.requires_grad:
+                continue
+            # A step of few groups is quicker: parameters of one shape usually have one prior.
+            for params, prior in groups:
+                if prior.takes(param, priors[name]):
+                    params.append(param)
+                    break
+            else:
+                groups.append(([param], ByShape({param.shape: priors[name]})))
+        options: Any = {"num_data": self.num_data, "temperature": temperature, **noise}
+        if isinstance(model, Perceptrons):
+            options["fused"] = True
+        each = [{"params": params, "prior": prior} for params, prior in groups]
+        return AdamSGHMC(each, self.lr, damping=DAMPING, **options)
+
+
+class ByShape:
+    """Gradient of -log prior: Gaussians whose precision depends on the shape of a parameter."""
+
+    def __init__(self, precisions: dict[torch.Size, Tensor]) -> None:
+        self.precisions = precisions
+
+    def takes(self, param: Tensor, precision: Tensor) -> bool:
+        """Whether `param` fits in, after which it belongs here."""
+        return torch.equal(self.precisions.setdefault(param.shape, precision), precision)
+
+    def __call__(self, param: Tensor) -> Tensor:
+        return param * self.precisions[param.shape].to(param.device)
+
+
+class Cycle(NamedTuple):
+    """One cycle of some networks."""
+
+    draws: list[list[Draw]]  # of each network
+    losses: Floats  # of each step, the mean over the networks
+    runs: list[tuple[nn.Module, AdamSGHMC]]  # the network of each rung of the first chain, alone
+
+
+def run_cycle(
+    plan: Plan,
+    schedule: Cyclical,
+    number: int,
+    networks: Sequence[nn.Module],
+    rungs: Sequence[Rung],
     batches: Batches,
-    *,
-    n_jobs: int | None,
-    stacked: bool,
-) -> Run:
-    """Run the chains by joblib: one by one, or as one stack in each process.
+) -> Cycle:
+    """Cycle `number` of chains that have a network for each of `rungs`: perceptrons as one stack.
 
-    `run_chains` takes the models and batches of some chains, and whether it may show progress.
+    Temperature T is U / T at temperature 1, and a constant factor of U leaves Adam's steps as they
+    are: so networks at all temperatures have one lr.
     """
-    jobs = effective_jobs(n_jobs)
-    groups = divide_chains(len(models), jobs, stacked=stacked)
-    calls = [
-        (models[ids[0] : ids[-1] + 1], batches.of_chains(ids, stacked=stacked), jobs == 1 or not i)
-        for i, ids in enumerate(groups)
-    ]
-    parallel = Parallel(n_jobs=min(jobs, len(calls)))
-    runs: Any = parallel(delayed(run_chains)(*each) for each in calls)
-    if len(runs) == 1:
-        return runs[0]
-    draws = MemoryDraws()
-    for draw in (draw for run in runs for draw in run.draws):
-        position = {"step": draw.step, "cycle": draw.cycle, "stage": draw.stage}
-        draws.append(draw.tensors(), chain_id=draw.chain_id, **position)
-    losses = np.average([run.losses for run in runs], axis=0, weights=[len(ids) for ids in groups])
-    return Run(runs[-1].parts, draws, losses)
+    stacked = isinstance(networks[0], Perceptron)
+    each, seed = range(len(networks)), plan.seed + number
+    draws, runs, losses = [], [], []
+    for ids in [each] if stacked else [each[one : one + 1] for one in each]:
+        settings = [rungs[one % len(rungs)] for one in ids]
+        model = Perceptrons([networks[one] for one in ids]) if stacked else networks[ids[0]]
+        scales = torch.tensor([rung.temperature or 1.0 for rung in settings])
+        priors = [precisions_of(networks[one], rungs[one % len(rungs)]) for one in ids]
+        for own, scale in zip(priors, scales, strict=True):
+            own.update({name: precision / scale for name, precision in own.items()})
+        if stacked:
+            named = {
+                f"inner.{name}": torch.stack([own[name] for own in priors]) for name in priors[0]
+            }
+        else:
+            named, scales = priors[0], scales[0]
+        hot = float(rungs[0].temperature > 0)  # all are, or none is
+        sampler = plan.sampler(model, named, hot, seed=seed, chain_id=ids[0])
+        chains = batches.chain_ids if stacked else [batches.chain_ids[ids[0] // len(rungs)]]
+        copies = len(rungs) if stacked else 1
+        data = batches.of_chains(chains, stacked=stacked, copies=copies, seed=seed)
+
+        def loss(outputs: Any, columns: Any, scales: Tensor = scales) -> Tensor:
+            found = plan.loss(outputs, columns)
+            losses.append(found.detach().mean().item())
+            return found / scales
+
+        options: Any = {"watch": False, "progress": plan.shows and ids[0] == 0}
+        # Random numbers of a user's module, as for dropout, do not depend on the other networks.
+        with seeded(seed + RUN_SEED_OFFSET + ids[0]):
+            found = Chain(model, loss, data, sampler, schedule, **options).run()
+        for place, one in enumerate(ids):
+            draws.append(found.of_chain(one))
+            draws[-1][-1].load_into(networks[one])
+            if one < len(rungs):
+                index = place if stacked else ...
+                alone = _alone(plan, sampler, model, networks[one], rungs[one], index)
+                runs.append((networks[one], alone))
+    return Cycle(draws, np.reshape(losses, (-1, schedule.steps)).mean(0), runs)
 
 
-def effective_jobs(n_jobs: int | None) -> int:
-    """The number of processes joblib would use; 1 for threads, which share random numbers."""
-    backend: Any = get_active_backend()[0]
-    count: Any = n_jobs
-    return 1 if getattr(backend, "supports_sharedmem", False) else effective_n_jobs(count)
+def precisions_of(network: nn.Module, rung: Rung) -> dict[str, Tensor]:
+    """The precision of the prior of each parameter, by its name."""
+    if isinstance(network, Perceptron):
+        return network.precisions(rung.prior_scale)
+    found = {name: torch.tensor(1 / rung.prior_scale**2) for name, _ in network.named_parameters()}
+    if isinstance(network, WithNoise):
+        found["noise"] = torch.tensor(1 / SCALE_PRIOR**2)
+    return found
 
 
-def divide_chains(chains: int, jobs: int, *, stacked: bool) -> list[range]:
-    """The chains that run together: one by one, or nearly equal stacks, one for each process."""
-    groups = min(jobs, chains) if stacked else chains
-    ends = [chains * group // groups for group in range(groups + 1)]
-    return [range(first, last) for first, last in pairwise(ends)]
-
-
-class Rung(NamedTuple):
-    """One cycle samples with the prior N(0, prior_scale^2) of every weight, at a temperature."""
-
-    prior_scale: float
-    temperature: float
-
-
-def make_ladder(prior_scale: Any, temperature: Any, cycles: int) -> tuple[Rung, ...]:
-    """One rung for each cycle, from the narrow prior to the wide one.
-
-    With a pair of temperatures, the last cycle samples the wide prior at the second temperature.
-    """
-    count = check_count("cycles", cycles, at_least=1, below=10_000)
-    narrow, wide = _pair("prior_scale", prior_scale, at_least=1e-10, at_most=1e10)
-    usual, last = _pair("temperature", temperature, at_least=0)
-    if narrow > wide:
-        raise ValueError(f"prior_scale must go from narrow to wide, got {shown(prior_scale)}")
-    if count == 1 and (narrow, usual) != (wide, last):
-        got = f"prior_scale={shown(prior_scale)}, temperature={shown(temperature)}"
-        raise ValueError(f"cycles=1 has one prior_scale and one temperature, got {got}")
-    colder = [] if usual == last else [Rung(wide, last)]
-    climbing = count - len(colder)
-    scales = np.geomspace(narrow, wide, climbing).tolist() if climbing > 1 else [wide]
-    return (*(Rung(scale, usual) for scale in scales), *colder)
-
-
-def _pair(name: str, value: Any, **bounds: float) -> tuple[float, float]:
-    """A pair of numbers; a single number is used twice."""
-    pair = value if isinstance(value, (tuple, list)) else (value, value)
-    if len(pair) != 2:
-        raise ValueError(f"{name} must be a number or a pair of numbers, got {shown(value)}")
-    first, second = (check_number(name, each, **bounds) for each in pair)
-    return first, second
-
-
-def make_folds(labels: Numbers, count: int, random: np.random.RandomState) -> list[Numbers]:
-    """Row numbers of `count` random folds, with equal shares of each label."""
-    order = random.permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]
-    return [np.sort(order[first::count]) for first in range(count)]
-
-
-def stack_cycles(
-    posterior: Posterior,
-    held_out: Sequence[Numbers],
-    features: Tensor,
-    targets: Tensor,
-    row_weights: Tensor,
-) -> NDArray[np.float64]:
-    """The weights of the cycles, over all chains, that predict held-out rows best.
-
-    Chain i was fitted without the rows `held_out[i]`.
-    """
-    cycles = np.array([draw.cycle for draw in posterior.draws])
-    chain_ids = np.array([draw.chain_id for draw in posterior.draws])
-    scores = []
-    for chain_id, rows in enumerate(held_out):
-        own = np.flatnonzero(chain_ids == chain_id)
-        some = posterior.with_draws([posterior.draws[number] for number in own])
-        log_scores = some.log_scores([(features[rows], targets[rows])]).cpu().numpy()
-        scores.append([log_mean(log_scores[cycles[own] == one]) for one in np.unique(cycles)])
-    point_weights = row_weights[torch.from_numpy(np.concatenate(held_out))].numpy()
-    # A tenth of a row for each cycle: negligible for many rows, and with fifty rows it keeps one
-    # cycle from getting all the weight.
-    log_scores = np.concatenate(scores, axis=1)
-    return stacking_weights(log_scores, point_weights=point_weights, smoothing=0.1)
+def _alone(
+    plan: Plan, sampler: AdamSGHMC, model: nn.Module, network: nn.Module, rung: Rung, index: Any
+) -> AdamSGHMC:
+    """A sampler of one network at its own temperature, which moves it as `sampler` did."""
+    one = plan.sampler(network, precisions_of(network, rung), rung.temperature)
+    root = math.sqrt(rung.temperature)
+    for param, shared in zip(network.parameters(), model.parameters(), strict=True):
+        state = sampler.state.get(shared, {})
+        if "velocity" in state:
+            scale, velocity = state["scale"][index] / root, state["velocity"][index] * root
+            one.state[param] = {"scale": scale, "velocity": velocity}
+    return one

@@ -1,0 +1,76 @@
+"""How large the networks of a table are, and how long they run."""
+
+from typing import Any, NamedTuple, Self
+
+from torch import nn
+
+from csgmcmc.arguments import check_count, check_number
+from csgmcmc.estimators.network import check_widths
+
+CYCLES = 3  # if the number of epochs is given
+
+# A rule of thumb for the seconds of a step on one core, so that a fit takes as many steps on any
+# machine: multiplications and additions a second, and what a step costs however small it is.
+RATE = 50e9
+STEP = 1e-3
+
+
+class Size(NamedTuple):
+    """Sizes for a table, where the user gives none."""
+
+    widths: list[int]
+    batch_size: int
+    folds: int  # of which each chain holds out one
+    first: int  # steps of the first cycle
+    seconds: float  # about, of all cycles
+    epochs: float | None
+    cycles: int | None
+
+    @classmethod
+    def of(cls, estimator: Any, rows: int) -> Self:
+        """The sizes for `rows` rows: what `estimator` gives, or else the default."""
+        given = estimator.hidden_layer_sizes
+        width = 50 if rows < 1000 else 64 if rows < 5000 else 100
+        widths = [width] * (2 if rows < 1000 else 3) if given is None else check_widths(given)
+        batch_size, epochs, cycles = estimator.batch_size, estimator.epochs, estimator.cycles
+        return cls(
+            widths,
+            (256 if rows > 5000 else 128)
+            if batch_size is None
+            else _count("batch_size", batch_size),
+            folds=5 if rows < 1000 else 10,
+            first=min(max(rows, 400), 1000),
+            seconds=min(max(5.0, 5 * (rows / 500) ** 2.5), 90.0),
+            epochs=None if epochs is None else check_number("epochs", epochs, above=0),
+            cycles=None if cycles is None else _count("cycles", cycles),
+        )
+
+    @property
+    def may_stop(self) -> bool:
+        """Whether a cycle that does not help is the last."""
+        return self.epochs is None and self.cycles is None
+
+    def first_cycle(self, epoch: int) -> int:
+        """Steps of the first cycle; `epoch` is the number of steps in one."""
+        if self.epochs is None:
+            return self.first
+        return max(1, round(self.epochs * epoch / (2 ** (self.cycles or CYCLES) - 1)))
+
+    def next_cycle(self, cycles: int, steps: int, spent: float, step: float) -> int | None:
+        """Steps of a further cycle after `steps` of the last: twice as many, or as time is left.
+
+        None if there is none. `spent` and `step` are seconds of the cycles and of a step.
+        """
+        if not self.may_stop:
+            return 2 * steps if cycles < (self.cycles or CYCLES) else None
+        fitting = int((self.seconds - spent) / step)
+        return min(2 * steps, fitting) if fitting >= steps else None
+
+    def seconds_of_step(self, network: nn.Module, networks: int, batch_size: int) -> float:
+        """About how long a step of some networks takes."""
+        weights = sum(param.numel() for param in network.parameters())
+        return STEP + 6 * weights * networks * batch_size / RATE
+
+
+def _count(name: str, value: Any) -> int:
+    return check_count(name, value, at_least=1, below=10_000_000)
