@@ -165,7 +165,7 @@ def test_single_prior_scale_uses_all_rows_and_equal_weights():
     features, classes = load_iris(return_X_y=True)
     estimator = BayesianMLPClassifier(**{**SMALL, "prior_scale": 1.0}).fit(features, classes)
     assert_allclose(estimator.weights_, [[0.5], [0.5]])
-    assert estimator._runs[0][1].param_groups[0]["num_data"] == 150
+    assert estimator._run_to_check[1].param_groups[0]["num_data"] == 150
 
 
 def test_networks_of_a_stack_equal_those_run_one_by_one():
@@ -186,8 +186,8 @@ def test_networks_of_a_stack_equal_those_run_one_by_one():
         def forward(self, rows: torch.Tensor) -> torch.Tensor:
             return self.network(rows)
 
-    def same_priors(network: Any, rung: Rung) -> dict[str, torch.Tensor]:
-        found = network.network.precisions(rung.prior_scale)
+    def same_priors(network: Any, prior_scale: float) -> dict[str, torch.Tensor]:
+        found = network.network.precisions(prior_scale)
         return {f"network.{name}": value for name, value in found.items()}
 
     made = iter(range(100))
@@ -201,8 +201,6 @@ def test_networks_of_a_stack_equal_those_run_one_by_one():
             found = second.tensors()[f"network.{name}"]
             torch.testing.assert_close(value, found, rtol=1e-3, atol=1e-4)
     assert_allclose(one.weights_, other.weights_, atol=1e-3)
-    for number, (_, sampler, _) in one._runs.items():  # as `check` takes them
-        for mine, theirs in zip(
-            sampler.state.values(), other._runs[number][1].state.values(), strict=True
-        ):
-            torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    samplers = (each._run_to_check[1] for each in (one, other))
+    for mine, theirs in zip(*(each.state.values() for each in samplers), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)

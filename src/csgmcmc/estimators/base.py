@@ -21,19 +21,19 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from csgmcmc.arguments import check_choice, check_count, check_number, counted
 from csgmcmc.draws import Draw
 from csgmcmc.errors import DivergedError
-from csgmcmc.estimators.chains import Batches, Plan, run_cycle
+from csgmcmc.estimators.chains import Batches, Networks
 from csgmcmc.estimators.ladder import Floats, Numbers, make_folds, make_ladder
-from csgmcmc.estimators.members import Members
-from csgmcmc.estimators.network import ACTIVATIONS, Perceptron
-from csgmcmc.estimators.size import Size
+from csgmcmc.estimators.network import ACTIVATIONS, is_perceptron
+from csgmcmc.estimators.size import Size, seconds_of_step
 from csgmcmc.loop import Stepper
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
+from csgmcmc.schedules import Cyclical
 
 if TYPE_CHECKING:
     from csgmcmc.checks import Check
@@ -167,34 +167,29 @@ class BayesianMLP(BaseEstimator):
         self.ladder_, self.lr_ = ladder, DEFAULT_LR
         if self.lr is not None:
             self.lr_ = check_number("lr", self.lr, above=0)
+        options: Any = {"seed": seed, "shows": bool(self.verbose)}
+        options["num_data"] = float(sample_weight.sum()) * batches.rows_per_epoch / len(X)
         for _ in range(4 if self.lr is None else 1):
             with seeded(seed):  # a user's module draws initial weights from the global generators
-                networks = [
+                each = [
                     self._network(features, outputs, rung, torch.Generator().manual_seed(seed + i))
                     for i in range(chains)
                     for rung in ladder
                 ]
-            self._is_perceptron = isinstance(networks[0], Perceptron)
-            self.module_ = copy.deepcopy(networks[-1]).eval()
-            plan = Plan(
-                loss=self._loss,
-                lr=self.lr_,
-                num_data=float(sample_weight.sum()) * batches.rows_per_epoch / len(X),
-                exploration=self.exploration,
-                draws_per_cycle=self.draws_per_cycle,
-                seed=seed,
-                shows=bool(self.verbose),
-            )
+            self._is_perceptron = is_perceptron(each[0])
+            self.module_ = copy.deepcopy(each[-1]).eval()
+            networks = Networks(each, ladder, batches, self._loss, lr=self.lr_, **options)
             with suppress(DivergedError), threads(self.n_jobs):
-                members = self._run(networks, batches, held_out, plan)
+                self._run(networks, held_out)
                 break
             self.lr_ *= 0.3
         else:
             lr = self.lr_ / 0.3
             raise ValueError(f"lr={lr:.3g} is too large for these data: lower it")
-        self.weights_ = members.weights()
-        self.draws_, self._runs = members.kept(self.weights_), members.runs
-        per_epoch, losses = len(batches), members.losses
+        self.weights_ = networks.weights()
+        self.draws_ = networks.kept(self.weights_)
+        self._run_to_check = networks.run_of(int(self.weights_.sum(0).argmax()))
+        per_epoch, losses = len(batches), networks.losses
         epochs = range(0, len(losses), per_epoch)
         self.loss_curve_ = [float(np.mean(losses[at : at + per_epoch])) for at in epochs]
         self.draws_[-1].load_into(self.module_)
@@ -203,64 +198,59 @@ class BayesianMLP(BaseEstimator):
         self._rows_to_check = [column[some] for column in table]
         return self
 
-    def _run(
-        self, networks: list[nn.Module], batches: Batches, held_out: list[Numbers], plan: Plan
-    ) -> Members:
+    def _run(self, networks: Networks, held_out: list[Numbers]) -> None:
         """Run cycles as long as they help."""
-        started, size = time.monotonic(), self._size
-        chains, count = len(batches.chain_ids), len(self.ladder_)
-        alive, members, schedules = list(range(count)), Members(count), []
-        cost = partial(size.seconds_of_step, networks[0], batch_size=batches.batch_size)
+        started, spent, size, batches = time.monotonic(), 0.0, self._size, networks.batches
+        alive, evidence, scores = list(range(len(self.ladder_))), [], [-np.inf]
+        cost = partial(seconds_of_step, networks.networks[0])
+        rows = len(batches.chain_ids) * batches.batch_size
         steps: int | None = size.first_cycle(len(batches))
-        spent = 0.0
         while steps is not None:
-            begun = time.monotonic()
-            schedules.append(plan.schedule(steps))
-            where = [chain * count + rung for chain in range(chains) for rung in alive]
-            chosen, rungs = [networks[i] for i in where], [self.ladder_[i] for i in alive]
-            found = run_cycle(plan, schedules[-1], len(schedules), chosen, rungs, batches)
-            members.add(found, schedules, alive)
+            begun, before = time.monotonic(), len(alive)
+            networks.run_cycle(self._schedule(steps), alive)
             if held_out:
-                self._weigh_members(members, batches.dataset.tensors, held_out, alive)
-                alive = members.going_on(alive)
-                if not alive or (size.may_stop and members.gain < MIN_GAIN):
+                scores.append(self._weigh_members(networks, held_out, evidence))
+                alive = networks.worth_going_on(alive)
+                if not alive or (size.may_stop and scores[-1] - scores[-2] < MIN_GAIN):
                     break
-            spent += steps * cost(networks=len(chosen))
-            following = size.next_cycle(
-                len(schedules), steps, spent, cost(networks=len(alive) * chains)
-            )
-            now, more = time.monotonic(), (following or 0) / steps * len(alive) / len(rungs)
+            spent, cycles = spent + steps * cost(before * rows), len(networks.schedules)
+            following = size.next_cycle(cycles, steps, spent, cost(len(alive) * rows))
+            now, more = time.monotonic(), (following or 0) / steps * len(alive) / before
             if following and now - started + more * (now - begun) > self.max_seconds:
                 warnings.warn(
-                    f"the fit stopped after {counted(len(schedules), 'cycle')}: another one would "
-                    f"end after max_seconds={self.max_seconds:g}",
+                    f"the fit stopped after {counted(cycles, 'cycle')}: another one would end "
+                    f"after max_seconds={self.max_seconds:g}",
                     ConvergenceWarning,
                     stacklevel=4,
                 )
                 break
             steps = following
-        return members
+
+    def _schedule(self, steps: int) -> Cyclical:
+        """One cycle, long enough to sample, which keeps as many draws as it samples steps."""
+        steps = max(steps, math.ceil(2 / (1 - self.exploration)))
+        sampling = sum(position / steps >= self.exploration for position in range(steps))
+        draws = min(self.draws_per_cycle, sampling)
+        return Cyclical(steps, 1, exploration=self.exploration, draws_per_cycle=draws)
 
     def _weigh_members(
-        self,
-        members: Members,
-        table: Sequence[Tensor],
-        held_out: list[Numbers],
-        alive: Sequence[int],
-    ) -> None:
-        """Weigh all members by how they predict the rows that each chain has held out."""
-        features, targets, weights = table
-        parts = []
+        self, networks: Networks, held_out: list[Numbers], evidence: list[Floats]
+    ) -> float:
+        """Weigh all members by how they predict held-out rows; returns their mean log score.
+
+        Added to `evidence` is what those of the last cycle say of the rows of their chain.
+        """
+        table, parts = networks.batches.dataset.tensors, []
         for chain, rows in enumerate(held_out):
-            draws, rungs = members.last_of(chain, alive)
-            known = (self._inputs(features[rows]), targets[rows])
-            parts.append(self._evidence(self._posterior(draws), *known, np.array(rungs)))
-        members.evidence.append(np.concatenate(parts, axis=-1))
+            draws, rungs = networks.last_of(chain)
+            known = (self._inputs(table[0][rows]), table[1][rows])
+            parts.append(self._evidence(self._posterior(draws), *known, rungs))
+        evidence.append(np.concatenate(parts, axis=-1))
         order = torch.from_numpy(np.concatenate(held_out))
-        evidence = np.concatenate(members.evidence, axis=-2)
-        shares, score = self._weigh(evidence, targets[order], weights[order].double().numpy())
-        members.shares = shares
-        members.scores.append(score)
+        targets, weights = (column[order] for column in table[1:])
+        members = np.concatenate(evidence, axis=-2)
+        networks.shares, score = self._weigh(members, targets, weights.double().numpy())
+        return score
 
     def _draw_weights(self, draws: Sequence[Draw]) -> Floats:
         """The weight of each draw: those of a member share its weight."""
@@ -320,11 +310,9 @@ class BayesianMLP(BaseEstimator):
         every_row = torch.arange(len(weights), device="cpu")
         sampled = self._posterior(draws, self._draw_weights(draws)).check(
             [(features[:1], targets[:1])],
-            run=Stepper(*self._runs[rung]),
+            run=Stepper(*self._run_to_check),
             loss=self._loss,
-            data=Batches(
-                table, [torch.arange(len(weights), device="cpu")], self._size.batch_size, seed=0
-            ),
+            data=Batches(table, [every_row], self._size.batch_size, seed=0),
         )
         blamed = sampled.advice if sampled.sampling.holds is False else []
         found = replace(

@@ -1,23 +1,25 @@
-"""The cycles of a fit: minibatches, samplers, and the networks side by side."""
+"""The networks of a fit side by side: their minibatches, their cycles and what these have found."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from csgmcmc.draws import Draw
-from csgmcmc.estimators.ladder import Floats, Rung
-from csgmcmc.estimators.network import SCALE_PRIOR, Perceptron, Perceptrons, WithNoise
+from csgmcmc.draws import Draw, MemoryDraws
+from csgmcmc.estimators.ladder import Floats, Numbers, Rung
+from csgmcmc.estimators.network import Perceptrons, is_perceptron, precisions_of
 from csgmcmc.loop import Chain
 from csgmcmc.randomness import seeded
 from csgmcmc.samplers import AdamSGHMC
-from csgmcmc.schedules import Cyclical
+from csgmcmc.schedules import Cyclical, Joined
 
 DAMPING = 0.01  # of the preconditioner while sampling
+MIN_WEIGHT = 0.01  # of a member, below which its draws are dropped
+MIN_WEIGHT_TO_GO_ON = 0.05  # of all cycles of a rung
 RUN_SEED_OFFSET = 20_000  # from the seeds of initial weights and of the order of rows
 
 # Rows are gathered for this many batches together: gathering one batch takes a good part of a step
@@ -28,8 +30,8 @@ BATCHES_AT_ONCE = 16
 class Batches:
     """Minibatches of nearly equal size from a table, in a new order each epoch.
 
-    A batch is a pair: the features, and a tuple of the other columns. If `stacked`, all have a
-    leading dimension for chains, and every chain has rows and an order of its own. Chains may
+    A batch is a pair: the features, and a tuple of the other columns. With `copies` all have a
+    leading dimension for networks, and every chain has rows and an order of its own. Chains may
     differ by a few rows: in each epoch all use as many as the shortest has, at random. A
     `DataLoader` would take most of the time, and its last batch may be a single row, which batch
     normalisation rejects.
@@ -40,8 +42,8 @@ class Batches:
         batch_size: maximum number of rows in a batch of one chain.
         seed: of the order; each chain adds its number.
         chain_ids: the chains to make batches for; by default all. They do not depend on the others.
-        stacked: whether batches have a dimension for chains; without it there is one chain.
-        copies: how often each chain's batch is repeated along that dimension.
+        copies: number of networks of each chain, which have the same batches; 0 is one network of
+            one chain, whose batches have no dimension for networks.
     """
 
     draws_globally = False  # the order is from `generators`, and nothing else is random
@@ -54,24 +56,20 @@ class Batches:
         seed: int,
         *,
         chain_ids: Sequence[int] | None = None,
-        stacked: bool = False,
-        copies: int = 1,
+        copies: int = 0,
     ) -> None:
         self.dataset = TensorDataset(*table)
-        self.rows, self.seed, self.stacked, self.copies = rows, seed, stacked, copies
+        self.rows, self.seed, self.copies = rows, seed, copies
         self.chain_ids = range(len(rows)) if chain_ids is None else chain_ids
         self.rows_per_epoch = min(len(own) for own in rows)
         self.batch_size = min(batch_size, self.rows_per_epoch)
         seeds = [seed + chain_id for chain_id in self.chain_ids]
         self.generators = [torch.Generator().manual_seed(each) for each in seeds]
 
-    def of_chains(
-        self, chain_ids: Sequence[int], *, stacked: bool, copies: int = 1, seed: int | None = None
-    ) -> "Batches":
+    def of_chains(self, chain_ids: Sequence[int], *, copies: int, seed: int) -> "Batches":
         """The batches of some chains, from the start."""
-        seed = self.seed if seed is None else seed
         shared = (self.dataset.tensors, self.rows, self.batch_size, seed)
-        return Batches(*shared, chain_ids=chain_ids, stacked=stacked, copies=copies)
+        return Batches(*shared, chain_ids=chain_ids, copies=copies)
 
     def __len__(self) -> int:
         return math.ceil(self.rows_per_epoch / self.batch_size)
@@ -89,7 +87,7 @@ class Batches:
             sizes = [batch.numel() for batch in some]
             gathered = [each.index_select(0, numbers).split(sizes) for each in self.dataset.tensors]
             for flat in zip(*gathered, strict=True):
-                parts = [self._stacked(part) for part in flat] if self.stacked else flat
+                parts = [self._stacked(part) for part in flat] if self.copies else flat
                 yield parts[0], tuple(parts[1:])
 
     def _stacked(self, flat: Tensor) -> Tensor:
@@ -97,44 +95,168 @@ class Batches:
         return parts.repeat_interleave(self.copies, 0) if self.copies > 1 else parts
 
 
-class Plan(NamedTuple):
-    """What all chains and cycles of a fit have in common."""
+class Networks:
+    """The networks of a fit, for each chain one for each rung, and what their cycles have found.
 
-    loss: Callable[[Any, Any], Tensor]
-    lr: float
-    num_data: float
-    exploration: float
-    draws_per_cycle: int
-    seed: int
-    shows: bool  # the progress of the first process
+    Args:
+        networks: chain by chain; perceptrons run as one stack.
+        ladder: the rungs.
+        batches: those of all chains.
+        loss: mean negative log-likelihood of a minibatch, for each network of a stack.
+        seed: of the noise; each cycle adds its number.
+        shows: whether to show progress.
+        options: arguments of `AdamSGHMC`.
 
-    def schedule(self, steps: int) -> Cyclical:
-        """One cycle, long enough to sample, which keeps as many draws as it samples steps."""
-        steps = max(steps, math.ceil(2 / (1 - self.exploration)))
-        sampling = sum(position / steps >= self.exploration for position in range(steps))
-        draws = min(self.draws_per_cycle, sampling)
-        return Cyclical(steps, 1, exploration=self.exploration, draws_per_cycle=draws)
+    Attributes:
+        schedules: one for each cycle.
+        draws: those of each member, by chain, cycle and rung.
+        members: cycle and rung of each member, and `shares`, their weights.
+        samplers: of the network of each rung in the first chain.
+        losses: mean training loss of each step.
+    """
 
-    def sampler(
+    def __init__(
+        self,
+        networks: list[nn.Module],
+        ladder: Sequence[Rung],
+        batches: Batches,
+        loss: Callable[[Any, Any], Tensor],
+        *,
+        seed: int,
+        shows: bool,
+        **options: float,
+    ) -> None:
+        self.networks, self.ladder, self.batches, self.loss = networks, ladder, batches, loss
+        self.seed, self.shows, self.options = seed, shows, options
+        self.schedules: list[Cyclical] = []
+        self.draws: dict[tuple[int, int, int], list[Draw]] = {}
+        self.members: list[tuple[int, int]] = []
+        self.shares: Floats = np.ones(0)
+        self.samplers: dict[int, AdamSGHMC] = {}
+        self.losses: list[float] = []
+
+    def run_cycle(self, schedule: Cyclical, alive: Sequence[int]) -> None:
+        """A cycle of the rungs `alive`."""
+        cycle, count = len(self.schedules), len(self.ladder)
+        self.schedules.append(schedule)
+        self.members += [(cycle, rung) for rung in alive]
+        self.shares = np.full(len(self.members), 1 / len(self.members))
+        ids = [chain * count + rung for chain in self.batches.chain_ids for rung in alive]
+        each = range(len(ids))
+        stacked = is_perceptron(self.networks[0])
+        losses: list[float] = []
+        for places in [each] if stacked else [each[one : one + 1] for one in each]:
+            self._run([ids[place] for place in places], places[0], cycle, losses)
+        self.losses += np.reshape(losses, (-1, schedule.steps)).mean(0).tolist()
+
+    def _run(self, ids: list[int], first: int, cycle: int, losses: list[float]) -> None:
+        """Run a stack of perceptrons, or one network; `first` is the number of its noise.
+
+        Temperature T is U / T at temperature 1, and a constant factor of U leaves Adam's steps as
+        they are: so networks at all temperatures have one lr.
+        """
+        count, networks = len(self.ladder), [self.networks[one] for one in ids]
+        rungs = [self.ladder[one % count] for one in ids]
+        scales = torch.tensor([rung.temperature or 1.0 for rung in rungs])
+        priors = [
+            {name: each / scale for name, each in precisions_of(network, rung.prior_scale).items()}
+            for network, rung, scale in zip(networks, rungs, scales, strict=True)
+        ]
+        model, named = networks[0], priors[0]
+        if is_perceptron(model):
+            model = Perceptrons(networks)
+            named = {f"inner.{key}": torch.stack([own[key] for own in priors]) for key in named}
+        else:
+            scales = scales[0]
+        seed, hot = self.seed + cycle + 1, float(rungs[0].temperature > 0)  # all are, or none is
+        sampler = self._sampler(model, named, hot, seed=seed, chain_id=first)
+        chains = sorted({one // count for one in ids})
+        copies = len(ids) // len(chains) if isinstance(model, Perceptrons) else 0
+        data = self.batches.of_chains(chains, copies=copies, seed=seed)
+
+        def loss(outputs: Any, columns: Any) -> Tensor:
+            found = self.loss(outputs, columns)
+            losses.append(found.detach().mean().item())
+            return found / scales.to(found.device)
+
+        options: Any = {"watch": False, "progress": self.shows and first == 0}
+        # Random numbers of a user's module, as for dropout, do not depend on the other networks.
+        with seeded(seed + RUN_SEED_OFFSET + first):
+            found = Chain(model, loss, data, sampler, self.schedules[cycle], **options).run()
+        for place, one in enumerate(ids):
+            chain, rung = divmod(one, count)
+            own = self.draws[chain, cycle, rung] = found.of_chain(first + place)
+            own[-1].load_into(networks[place])
+            if chain == 0:
+                index = place if isinstance(model, Perceptrons) else ...
+                self.samplers[rung] = self._alone(sampler, model, rung, index)
+
+    def _sampler(
         self, model: nn.Module, priors: Mapping[str, Tensor], temperature: float, **noise: int
     ) -> AdamSGHMC:
         """A sampler of parameters that have Gaussian priors of the precisions `priors`, by name."""
-        groups: list[tuple[list[nn.Parameter], ByShape]] = []
+        groups: list[dict[str, Any]] = []
         for name, param in model.named_parameters():
             if not param.requires_grad:
                 continue
             # A step of few groups is quicker: parameters of one shape usually have one prior.
-            for params, prior in groups:
-                if prior.takes(param, priors[name]):
-                    params.append(param)
+            for group in groups:
+                if group["prior"].takes(param, priors[name]):
+                    group["params"].append(param)
                     break
             else:
-                groups.append(([param], ByShape({param.shape: priors[name]})))
-        options: Any = {"num_data": self.num_data, "temperature": temperature, **noise}
-        if isinstance(model, Perceptrons):
-            options["fused"] = True
-        each = [{"params": params, "prior": prior} for params, prior in groups]
-        return AdamSGHMC(each, self.lr, damping=DAMPING, **options)
+                groups.append({"params": [param], "prior": ByShape({param.shape: priors[name]})})
+        options: Any = {**self.options, **noise, "temperature": temperature}
+        return AdamSGHMC(groups, damping=DAMPING, **options)
+
+    def _alone(self, sampler: AdamSGHMC, model: nn.Module, rung: int, index: Any) -> AdamSGHMC:
+        """A sampler of one network at its own temperature, which moves it as `sampler` did."""
+        network, (width, temperature, _) = self.networks[rung], self.ladder[rung]
+        one = self._sampler(network, precisions_of(network, width), temperature)
+        root = math.sqrt(temperature)
+        for param, shared in zip(network.parameters(), model.parameters(), strict=True):
+            state = sampler.state.get(shared, {})
+            if "velocity" in state:
+                scale, velocity = state["scale"][index] / root, state["velocity"][index] * root
+                one.state[param] = {"scale": scale, "velocity": velocity}
+        return one
+
+    def run_of(self, rung: int) -> tuple[nn.Module, AdamSGHMC, Joined]:
+        """The parts of a `Stepper` of the network of a rung."""
+        cycles = [cycle for cycle, other in self.members if other == rung]
+        schedules = self.schedules[: cycles[-1] + 1]
+        return self.networks[rung], self.samplers[rung], Joined(tuple(schedules))
+
+    def last_of(self, chain: int) -> tuple[list[Draw], Numbers]:
+        """The draws of the last cycle of a chain, and the rung of each."""
+        last = self.members[-1][0]
+        rungs = [rung for cycle, rung in self.members if cycle == last]
+        each = [(draw, rung) for rung in rungs for draw in self.draws[chain, last, rung]]
+        return [draw for draw, _ in each], np.array([rung for _, rung in each])
+
+    def worth_going_on(self, alive: list[int]) -> list[int]:
+        """The rungs that are worth a further cycle: the better half, if they have a weight."""
+        by_rung = np.bincount([rung for _, rung in self.members], self.shares, len(self.ladder))
+        most = max(len(alive) // 2, min(len(alive), 2))
+        best = sorted(alive, key=lambda rung: by_rung[rung])[-most:]
+        return [one for one in alive if one in best and by_rung[one] >= MIN_WEIGHT_TO_GO_ON]
+
+    def weights(self) -> Floats:
+        """The weight of each member, of shape (cycles, rungs)."""
+        shares = np.where(self.shares < min(MIN_WEIGHT, self.shares.max()), 0.0, self.shares)
+        found = np.zeros((len(self.schedules), len(self.ladder)))
+        found[tuple(np.transpose(self.members))] = shares / shares.sum()
+        return found
+
+    def kept(self, weights: Floats) -> MemoryDraws:
+        """The draws of the members that have a weight, chain by chain."""
+        draws, count = MemoryDraws(), len(self.ladder)
+        starts = np.cumsum([0, *(one.steps for one in self.schedules)]).tolist()
+        for (chain, cycle, rung), own in sorted(self.draws.items(), key=lambda item: item[0]):
+            for draw in own if weights[cycle, rung] else ():
+                where: Any = {"cycle": cycle, "chain_id": chain * count + rung}
+                draws.append(draw.tensors(), step=starts[cycle] + draw.step, **where)
+        return draws
 
 
 class ByShape:
@@ -149,89 +271,3 @@ class ByShape:
 
     def __call__(self, param: Tensor) -> Tensor:
         return param * self.precisions[param.shape].to(param.device)
-
-
-class Cycle(NamedTuple):
-    """One cycle of some networks."""
-
-    draws: list[list[Draw]]  # of each network
-    losses: Floats  # of each step, the mean over the networks
-    runs: list[tuple[nn.Module, AdamSGHMC]]  # the network of each rung of the first chain, alone
-
-
-def run_cycle(
-    plan: Plan,
-    schedule: Cyclical,
-    number: int,
-    networks: Sequence[nn.Module],
-    rungs: Sequence[Rung],
-    batches: Batches,
-) -> Cycle:
-    """Cycle `number` of chains that have a network for each of `rungs`: perceptrons as one stack.
-
-    Temperature T is U / T at temperature 1, and a constant factor of U leaves Adam's steps as they
-    are: so networks at all temperatures have one lr.
-    """
-    stacked = isinstance(networks[0], Perceptron)
-    each, seed = range(len(networks)), plan.seed + number
-    draws, runs, losses = [], [], []
-    for ids in [each] if stacked else [each[one : one + 1] for one in each]:
-        settings = [rungs[one % len(rungs)] for one in ids]
-        model = Perceptrons([networks[one] for one in ids]) if stacked else networks[ids[0]]
-        scales = torch.tensor([rung.temperature or 1.0 for rung in settings])
-        priors = [precisions_of(networks[one], rungs[one % len(rungs)]) for one in ids]
-        for own, scale in zip(priors, scales, strict=True):
-            own.update({name: precision / scale for name, precision in own.items()})
-        if stacked:
-            named = {
-                f"inner.{name}": torch.stack([own[name] for own in priors]) for name in priors[0]
-            }
-        else:
-            named, scales = priors[0], scales[0]
-        hot = float(rungs[0].temperature > 0)  # all are, or none is
-        sampler = plan.sampler(model, named, hot, seed=seed, chain_id=ids[0])
-        chains = batches.chain_ids if stacked else [batches.chain_ids[ids[0] // len(rungs)]]
-        copies = len(rungs) if stacked else 1
-        data = batches.of_chains(chains, stacked=stacked, copies=copies, seed=seed)
-
-        def loss(outputs: Any, columns: Any, scales: Tensor = scales) -> Tensor:
-            found = plan.loss(outputs, columns)
-            losses.append(found.detach().mean().item())
-            return found / scales
-
-        options: Any = {"watch": False, "progress": plan.shows and ids[0] == 0}
-        # Random numbers of a user's module, as for dropout, do not depend on the other networks.
-        with seeded(seed + RUN_SEED_OFFSET + ids[0]):
-            found = Chain(model, loss, data, sampler, schedule, **options).run()
-        for place, one in enumerate(ids):
-            draws.append(found.of_chain(one))
-            draws[-1][-1].load_into(networks[one])
-            if one < len(rungs):
-                index = place if stacked else ...
-                alone = _alone(plan, sampler, model, networks[one], rungs[one], index)
-                runs.append((networks[one], alone))
-    return Cycle(draws, np.reshape(losses, (-1, schedule.steps)).mean(0), runs)
-
-
-def precisions_of(network: nn.Module, rung: Rung) -> dict[str, Tensor]:
-    """The precision of the prior of each parameter, by its name."""
-    if isinstance(network, Perceptron):
-        return network.precisions(rung.prior_scale)
-    found = {name: torch.tensor(1 / rung.prior_scale**2) for name, _ in network.named_parameters()}
-    if isinstance(network, WithNoise):
-        found["noise"] = torch.tensor(1 / SCALE_PRIOR**2)
-    return found
-
-
-def _alone(
-    plan: Plan, sampler: AdamSGHMC, model: nn.Module, network: nn.Module, rung: Rung, index: Any
-) -> AdamSGHMC:
-    """A sampler of one network at its own temperature, which moves it as `sampler` did."""
-    one = plan.sampler(network, precisions_of(network, rung), rung.temperature)
-    root = math.sqrt(rung.temperature)
-    for param, shared in zip(network.parameters(), model.parameters(), strict=True):
-        state = sampler.state.get(shared, {})
-        if "velocity" in state:
-            scale, velocity = state["scale"][index] / root, state["velocity"][index] * root
-            one.state[param] = {"scale": scale, "velocity": velocity}
-    return one

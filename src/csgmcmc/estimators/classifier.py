@@ -18,6 +18,7 @@ from csgmcmc.estimators.base import BayesianMLP
 from csgmcmc.estimators.ladder import SMOOTHING, Floats, Rung
 from csgmcmc.estimators.network import Module, Perceptron, own_module
 from csgmcmc.posterior import ClassPredictive, Posterior
+from csgmcmc.posterior.weights import log_mean, stacking_weights
 
 
 class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
@@ -98,14 +99,10 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         self, posterior: Posterior, rows: Tensor, targets: Tensor, groups: Floats
     ) -> Floats:
         """Log-probability of each row's class under each group of draws."""
-        from csgmcmc.posterior.weights import log_mean  # noqa: PLC0415  (slow to import)
-
         scores = posterior.log_scores([(rows, targets)]).cpu().numpy()
         return np.stack([log_mean(scores[groups == one]) for one in np.unique(groups)])
 
     def _weigh(self, evidence: Floats, targets: Tensor, points: Floats) -> tuple[Floats, float]:
-        from csgmcmc.posterior.weights import stacking_weights  # noqa: PLC0415  (slow to import)
-
         shares = stacking_weights(evidence, point_weights=points, smoothing=SMOOTHING)
         mixed = np.logaddexp.reduce(evidence + np.log(shares)[:, None])
         return shares, float(np.average(mixed, weights=points))

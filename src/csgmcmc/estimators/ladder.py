@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
@@ -85,27 +86,21 @@ def gaussian_stacking(
         The weights and their mean score, but for a constant. The problem is not convex: the search
         begins near the best member.
     """
-    count, shares = len(means), points / points.sum()
-    rounding = 1e-9 + 1e-6 * squares.min(axis=0)  # of a variance that is a difference of squares
+    each, second, wanted, counts = map(torch.from_numpy, (means, squares, targets, points))
+    rounding = 1e-9 + 1e-6 * second.amin(0)  # of a variance that is a difference of squares
 
     def loss(logits: Floats) -> tuple[float, Floats]:
-        weights = np.exp(logits - logits.max())
-        weights /= weights.sum()
-        mean = np.tensordot(weights, means, 1)
-        variance = np.maximum(np.tensordot(weights, squares, 1) - mean**2, rounding)
-        error = targets - mean
-        value = shares @ (np.log(variance) + error**2 / variance).sum(-1) / 2
-        by_variance = (1 - error**2 / variance) / variance / 2
-        by_mean = -error / variance - 2 * mean * by_variance
-        each = np.einsum("mpo,po,p->m", means, by_mean, shares)
-        each += np.einsum("mpo,po,p->m", squares, by_variance, shares)
-        prior = SMOOTHING / points.sum()
-        value -= prior * np.log(weights + 1e-300).sum()
-        gradient = weights * (each - weights @ each) - prior * (1 - count * weights)
-        return value, gradient
+        free = torch.from_numpy(logits).requires_grad_()
+        mean, square = (torch.tensordot(free.softmax(0), some, 1) for some in (each, second))
+        variance = (square - mean**2).maximum(rounding)
+        scores = -(variance.log() + (wanted - mean) ** 2 / variance).sum(-1) / 2
+        value = -(counts @ scores + SMOOTHING * free.log_softmax(0).sum()) / counts.sum()
+        value.backward()
+        return value.item(), np.asarray(free.grad)
 
-    alone = [loss(np.where(np.arange(count) == one, 0.0, -50.0))[0] for one in range(count)]
-    start = np.where(np.arange(count) == np.argmin(alone), 0.0, -np.log(count + 1))
+    alone = [np.where(np.arange(len(means)) == one, 0.0, -50.0) for one in range(len(means))]
+    best = np.argmin([loss(logits)[0] for logits in alone])
+    start = np.where(np.arange(len(means)) == best, 0.0, -np.log(len(means) + 1))
     found = minimize(loss, start, jac=True, method="L-BFGS-B")
     weights = np.exp(found.x - found.x.max())
     return weights / weights.sum(), -float(found.fun)

@@ -38,12 +38,10 @@ class Perceptron(nn.Module):
     Args:
         features: number of columns.
         widths: of the hidden layers; without any it is a linear model.
-        outputs: of the perceptron; those of `noisy` are twice as many.
+        outputs: number of outputs. Of these the last `noisy` are scales of noise: they begin at 0,
+            and their prior does not depend on the width.
         activation: between the layers.
         generator: of the initial weights.
-        noisy: return mean and variance of each target, instead of logits: the second half of the
-            outputs are scales of the noise, before a softplus.
-        per_row: whether the noise depends on the row.
     """
 
     def __init__(
@@ -54,62 +52,42 @@ class Perceptron(nn.Module):
         activation: str,
         generator: torch.Generator,
         *,
-        noisy: bool = False,
-        per_row: bool = False,
+        noisy: int = 0,
     ) -> None:
         super().__init__()
-        self.noisy, self.means = noisy, outputs
-        columns = 2 * outputs if noisy else outputs
-        self.activation = ACTIVATIONS[activation]()
-        self.linear = nn.Parameter(torch.zeros(features, columns))
-        self.bias = nn.Parameter(torch.zeros(columns))
-        sizes = (features, *widths, columns)[: 0 if not widths else None]
-        self.weights = nn.ParameterList(
-            torch.randn(inputs, width, generator=generator) / math.sqrt(inputs)
-            for inputs, width in pairwise(sizes)
-        )
-        self.biases = nn.ParameterList(torch.zeros(width) for width in widths)
-        self._last = str(len(widths))  # the number of the last of `weights`
-        if noisy:
-            self.register_buffer("per_row", torch.tensor(float(per_row)))
-            if widths:
-                with torch.no_grad():
-                    self.weights[-1][:, outputs:] = 0
+        self.means, self.activation = outputs - noisy, ACTIVATIONS[activation]()
+        self.linear = nn.Parameter(torch.zeros(features, outputs, device="cpu"))
+        self.bias = nn.Parameter(torch.zeros(outputs, device="cpu"))
+        pairs = pairwise((features, *widths, outputs)) if widths else ()
+        starts = (torch.randn(pair, generator=generator, device="cpu") for pair in pairs)
+        self.weights = nn.ParameterList(start / math.sqrt(len(start)) for start in starts)
+        self.biases = nn.ParameterList(torch.zeros(width, device="cpu") for width in widths)
+        if noisy and widths:
+            with torch.no_grad():
+                self.weights[-1][:, self.means :] = 0
 
-    def forward(self, features: Tensor) -> Any:
-        """Logits; or, if `noisy`, mean and variance of each row and output."""
+    def forward(self, features: Tensor) -> Tensor:
         found, hidden = _affine(features, self.linear, self.bias), features
         for weight, bias in zip(self.weights, self.biases, strict=False):
             hidden = self.activation(_affine(hidden, weight, bias))
-        if len(self.weights):
-            found = found + hidden @ self.weights[-1]
-        if not self.noisy:
-            return found
-        constant = self.bias[..., self.means :].unsqueeze(-2)
-        share: Any = self.per_row[..., None, None]  # pyright: ignore[reportIndexIssue]
-        return found[..., : self.means], _variance(
-            constant + share * (found[..., self.means :] - constant)
-        )
+        return found + hidden @ self.weights[-1] if len(self.weights) else found
 
     def precisions(self, prior_scale: float) -> dict[str, Tensor]:
         """The prior's precision of each parameter, by its name.
 
         Weights have the standard deviation prior_scale / sqrt(inputs), biases prior_scale; those of
-        the linear model 1, or prior_scale if there is nothing else. Of the scales of the noise,
-        weights have 1 / sqrt(inputs).
+        the linear model 1, or prior_scale if there is nothing else; those of the noise 1 /
+        sqrt(inputs).
         """
         found = {}
         for name, param in self.named_parameters():
-            kind, _, number = name.partition(".")
             inputs = len(param) if param.ndim == 2 else 1
             scale = prior_scale / math.sqrt(inputs)
-            if kind in ("linear", "bias"):
+            if name in ("linear", "bias"):
                 scale = 1.0 if len(self.weights) else prior_scale
-            found[name] = torch.full(param.shape, 1 / scale**2)
-            is_output = kind in ("linear", "bias") or (kind, number) == ("weights", self._last)
-            if self.noisy and is_output:
-                own = 1 / SCALE_PRIOR**2 if kind == "bias" else float(inputs)
-                found[name][..., self.means :] = own
+            found[name] = torch.full(param.shape, 1 / scale**2, device="cpu")
+            if name in ("linear", "bias", f"weights.{len(self.biases)}"):
+                found[name][..., self.means :] = inputs
         return found
 
 
@@ -122,21 +100,49 @@ class Perceptrons(Stack):
 
 
 class WithNoise(nn.Module):
-    """A user's network with the noise of each output, or with one that it returns for each row."""
+    """A network with Gaussian noise, which is the same for all rows, or depends on the row.
+
+    Args:
+        network: its first outputs are means; those that follow are added to the scales of the
+            noise, before a softplus.
+        outputs: number of means.
+        per_row: whether they are.
+    """
 
     def __init__(self, network: nn.Module, outputs: int, *, per_row: bool) -> None:
         super().__init__()
-        self.network, self.outputs, self.per_row = network, outputs, per_row
+        self.network, self.outputs = network, outputs
         device = next(network.parameters()).device
         self.noise = nn.Parameter(torch.zeros(outputs, device=device))
+        self.register_buffer("per_row", torch.tensor(float(per_row), device=device))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of each row and output."""
         found = self.network(features)
         found = found.unsqueeze(-1) if found.ndim == 1 else found
-        means = found[..., : self.outputs]
-        scales = self.noise + found[..., self.outputs :] if self.per_row else self.noise
-        return means, _variance(scales.expand_as(means))
+        means, scales = found[..., : self.outputs], self.noise.unsqueeze(-2)
+        if found.shape[-1] > self.outputs:
+            share: Any = self.per_row
+            scales = scales + share[..., None, None] * found[..., self.outputs :]
+        return means, (softplus(scales.expand_as(means)) + MIN_SCALE).square()
+
+
+def is_perceptron(network: nn.Module) -> bool:
+    """Whether it is the estimators' own network, with or without noise."""
+    inner = network.network if isinstance(network, WithNoise) else network
+    return isinstance(inner, Perceptron)
+
+
+def precisions_of(network: nn.Module, prior_scale: float) -> dict[str, Tensor]:
+    """The precision of the prior of each parameter, by its name."""
+    if isinstance(network, WithNoise):
+        inner = precisions_of(network.network, prior_scale).items()
+        constant = torch.full_like(network.noise, 1 / SCALE_PRIOR**2, device="cpu")
+        return {"noise": constant.detach(), **{f"network.{name}": each for name, each in inner}}
+    if isinstance(network, Perceptron):
+        return network.precisions(prior_scale)
+    precision = torch.tensor(1 / prior_scale**2, device="cpu")
+    return {name: precision for name, _ in network.named_parameters()}
 
 
 def own_module(module: Module, features: Tensor, outputs: int) -> nn.Module:
@@ -166,7 +172,3 @@ def _affine(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if weight.ndim == 2:
         return torch.addmm(bias, inputs, weight)
     return torch.baddbmm(bias.unsqueeze(1), inputs, weight)
-
-
-def _variance(scales: Tensor) -> Tensor:
-    return (softplus(scales) + MIN_SCALE).square()

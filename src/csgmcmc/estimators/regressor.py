@@ -119,9 +119,10 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
     ) -> nn.Module:
         if self.module is not None:
             network = own_module(self.module, features, outputs * (1 + rung.per_row))
-            return WithNoise(network, outputs, per_row=rung.per_row)
-        shape = (features.shape[1], self._size.widths, outputs, self.activation)
-        return Perceptron(*shape, generator, noisy=True, per_row=rung.per_row)
+        else:
+            shape = (features.shape[1], self._size.widths, 2 * outputs, self.activation)
+            network = Perceptron(*shape, generator, noisy=outputs)
+        return WithNoise(network, outputs, per_row=rung.per_row)
 
     def _evidence(
         self, posterior: Posterior, rows: Tensor, targets: Tensor, groups: Floats

@@ -29,20 +29,18 @@ class Size(NamedTuple):
     @classmethod
     def of(cls, estimator: Any, rows: int) -> Self:
         """The sizes for `rows` rows: what `estimator` gives, or else the default."""
-        given = estimator.hidden_layer_sizes
+        widths, batch_size = estimator.hidden_layer_sizes, estimator.batch_size
+        epochs, cycles = estimator.epochs, estimator.cycles
         width = 50 if rows < 1000 else 64 if rows < 5000 else 100
-        widths = [width] * (2 if rows < 1000 else 3) if given is None else check_widths(given)
-        batch_size, epochs, cycles = estimator.batch_size, estimator.epochs, estimator.cycles
+        batch_size = (256 if rows > 5000 else 128) if batch_size is None else batch_size
         return cls(
-            widths,
-            (256 if rows > 5000 else 128)
-            if batch_size is None
-            else _count("batch_size", batch_size),
+            [width] * (2 if rows < 1000 else 3) if widths is None else check_widths(widths),
+            check_count("batch_size", batch_size, at_least=1),
             folds=5 if rows < 1000 else 10,
             first=min(max(rows, 400), 1000),
             seconds=min(max(5.0, 5 * (rows / 500) ** 2.5), 90.0),
             epochs=None if epochs is None else check_number("epochs", epochs, above=0),
-            cycles=None if cycles is None else _count("cycles", cycles),
+            cycles=None if cycles is None else check_count("cycles", cycles, at_least=1, below=30),
         )
 
     @property
@@ -66,11 +64,7 @@ class Size(NamedTuple):
         fitting = int((self.seconds - spent) / step)
         return min(2 * steps, fitting) if fitting >= steps else None
 
-    def seconds_of_step(self, network: nn.Module, networks: int, batch_size: int) -> float:
-        """About how long a step of some networks takes."""
-        weights = sum(param.numel() for param in network.parameters())
-        return STEP + 6 * weights * networks * batch_size / RATE
 
-
-def _count(name: str, value: Any) -> int:
-    return check_count(name, value, at_least=1, below=10_000_000)
+def seconds_of_step(network: nn.Module, rows: int) -> float:
+    """About how long a step takes, with the rows of all networks together."""
+    return STEP + 6 * sum(param.numel() for param in network.parameters()) * rows / RATE
