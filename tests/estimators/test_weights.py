@@ -181,7 +181,7 @@ def test_networks_of_a_stack_equal_those_run_one_by_one():
         def __init__(self, inputs: int, outputs: int) -> None:
             super().__init__()
             generator = torch.Generator().manual_seed(seed + next(made) // 2)
-            self.network = Perceptron(inputs, [8], outputs, "silu", generator)
+            self.network = Perceptron((inputs, 8, outputs), "silu", generator)
 
         def forward(self, rows: torch.Tensor) -> torch.Tensor:
             return self.network(rows)

@@ -21,14 +21,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from torch import Tensor, nn
 
 from csgmcmc.arguments import check_choice, check_count, check_number, counted
 from csgmcmc.draws import Draw
 from csgmcmc.errors import DivergedError
 from csgmcmc.estimators.chains import Batches, Networks
-from csgmcmc.estimators.ladder import Floats, Numbers, make_folds, make_ladder
-from csgmcmc.estimators.network import ACTIVATIONS, is_perceptron
+from csgmcmc.estimators.ladder import Floats, Numbers, Rung, make_folds, make_ladder
+from csgmcmc.estimators.network import ACTIVATIONS, Perceptron, is_perceptron, own_module
 from csgmcmc.estimators.size import Size, seconds_of_step
 from csgmcmc.loop import Stepper
 from csgmcmc.posterior import Posterior
@@ -103,8 +103,8 @@ class BayesianMLP(BaseEstimator):
 
     # Subclasses have `_likelihood`, as `Posterior` takes it, `_targets(y)`, as the likelihood takes
     # them, and `_loss(outputs, columns)`: the mean weighted negative log-likelihood of a minibatch;
-    # `_network(features, outputs, rung, generator)`; `_evidence(posterior, rows, targets, groups)`,
-    # what each group of draws says of held-out rows, of shape (..., groups, rows), and `_weigh`.
+    # `_evidence(posterior, rows, targets, groups)`: what each group of draws says of held-out rows,
+    # of shape (..., groups, rows), and `_weigh`, which gives their weights and score by it.
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Append the common arguments and attributes to the docstring, for `help`."""
@@ -167,18 +167,18 @@ class BayesianMLP(BaseEstimator):
         self.ladder_, self.lr_ = ladder, DEFAULT_LR
         if self.lr is not None:
             self.lr_ = check_number("lr", self.lr, above=0)
-        options: Any = {"seed": seed, "shows": bool(self.verbose)}
-        options["num_data"] = float(sample_weight.sum()) * batches.rows_per_epoch / len(X)
+        num_data = float(sample_weight.sum()) * batches.rows_per_epoch / len(X)
         for _ in range(4 if self.lr is None else 1):
             with seeded(seed):  # a user's module draws initial weights from the global generators
                 each = [
-                    self._network(features, outputs, rung, torch.Generator().manual_seed(seed + i))
+                    self._network(features, rung, torch.Generator().manual_seed(seed + i), outputs)
                     for i in range(chains)
                     for rung in ladder
                 ]
             self._is_perceptron = is_perceptron(each[0])
             self.module_ = copy.deepcopy(each[-1]).eval()
-            networks = Networks(each, ladder, batches, self._loss, lr=self.lr_, **options)
+            settings = (seed, bool(self.verbose), {"lr": self.lr_, "num_data": num_data})
+            networks = Networks(each, ladder, batches, self._loss, *settings)
             with suppress(DivergedError), threads(self.n_jobs):
                 self._run(networks, held_out)
                 break
@@ -197,6 +197,16 @@ class BayesianMLP(BaseEstimator):
         some = torch.from_numpy(random.permutation(len(X))[:MAX_ROWS_TO_CHECK])
         self._rows_to_check = [column[some] for column in table]
         return self
+
+    def _network(
+        self, features: Tensor, rung: Rung, generator: torch.Generator, outputs: int, noisy: int = 0
+    ) -> nn.Module:
+        """The initial network of a rung; of its outputs, `noisy` are scales of noise."""
+        del rung
+        if self.module is not None:
+            return own_module(self.module, features, outputs)
+        sizes = (features.shape[1], *self._size.widths, outputs)
+        return Perceptron(sizes, self.activation, generator, noisy)
 
     def _run(self, networks: Networks, held_out: list[Numbers]) -> None:
         """Run cycles as long as they help."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -95,45 +96,24 @@ class Batches:
         return parts.repeat_interleave(self.copies, 0) if self.copies > 1 else parts
 
 
+@dataclass
 class Networks:
-    """The networks of a fit, for each chain one for each rung, and what their cycles have found.
+    """The networks of a fit, for each chain one for each rung, and what their cycles have found."""
 
-    Args:
-        networks: chain by chain; perceptrons run as one stack.
-        ladder: the rungs.
-        batches: those of all chains.
-        loss: mean negative log-likelihood of a minibatch, for each network of a stack.
-        seed: of the noise; each cycle adds its number.
-        shows: whether to show progress.
-        options: arguments of `AdamSGHMC`.
+    networks: list[nn.Module]  # chain by chain; perceptrons run as one stack
+    ladder: Sequence[Rung]
+    batches: Batches  # of all chains
+    loss: Callable[[Any, Any], Tensor]  # of each network
+    seed: int  # of the noise; each cycle adds its number
+    shows: bool  # the progress
+    options: dict[str, float]  # of `AdamSGHMC`
 
-    Attributes:
-        schedules: one for each cycle.
-        draws: those of each member, by chain, cycle and rung.
-        members: cycle and rung of each member, and `shares`, their weights.
-        samplers: of the network of each rung in the first chain.
-        losses: mean training loss of each step.
-    """
-
-    def __init__(
-        self,
-        networks: list[nn.Module],
-        ladder: Sequence[Rung],
-        batches: Batches,
-        loss: Callable[[Any, Any], Tensor],
-        *,
-        seed: int,
-        shows: bool,
-        **options: float,
-    ) -> None:
-        self.networks, self.ladder, self.batches, self.loss = networks, ladder, batches, loss
-        self.seed, self.shows, self.options = seed, shows, options
-        self.schedules: list[Cyclical] = []
-        self.draws: dict[tuple[int, int, int], list[Draw]] = {}
-        self.members: list[tuple[int, int]] = []
-        self.shares: Floats = np.ones(0)
-        self.samplers: dict[int, AdamSGHMC] = {}
-        self.losses: list[float] = []
+    schedules: list[Cyclical] = field(default_factory=list)  # of each cycle
+    members: list[tuple[int, int]] = field(default_factory=list)  # the cycle and rung of each
+    shares: Floats = field(default_factory=lambda: np.ones(0))  # the weight of each
+    draws: dict[tuple[int, int, int], list[Draw]] = field(default_factory=dict)  # chain and member
+    samplers: dict[int, AdamSGHMC] = field(default_factory=dict)  # of each rung of the first chain
+    losses: list[float] = field(default_factory=list)  # of each step, the mean over networks
 
     def run_cycle(self, schedule: Cyclical, alive: Sequence[int]) -> None:
         """A cycle of the rungs `alive`."""

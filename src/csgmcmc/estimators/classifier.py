@@ -10,13 +10,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from csgmcmc.arguments import shown
 from csgmcmc.estimators.base import BayesianMLP
-from csgmcmc.estimators.ladder import SMOOTHING, Floats, Rung
-from csgmcmc.estimators.network import Module, Perceptron, own_module
+from csgmcmc.estimators.ladder import SMOOTHING, Floats
+from csgmcmc.estimators.network import Module
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.posterior.weights import log_mean, stacking_weights
 
@@ -86,14 +86,6 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
             got = shown(self.class_weight)
             raise ValueError(f"class_weight must be at least 0, and above 0 for a class, got {got}")
         return self._fit(rows, torch.from_numpy(numbers), numbers, len(self.classes_), weights)
-
-    def _network(
-        self, features: Tensor, outputs: int, rung: Rung, generator: torch.Generator
-    ) -> nn.Module:
-        if self.module is not None:
-            return own_module(self.module, features, outputs)
-        shape = (features.shape[1], self._size.widths, outputs, self.activation)
-        return Perceptron(*shape, generator)
 
     def _evidence(
         self, posterior: Posterior, rows: Tensor, targets: Tensor, groups: Floats

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from csgmcmc.arguments import check_choice, check_number
 from csgmcmc.estimators.base import BayesianMLP
 from csgmcmc.estimators.ladder import Floats, Rung, gaussian_stacking
-from csgmcmc.estimators.network import Module, Perceptron, WithNoise, own_module
+from csgmcmc.estimators.network import Module, WithNoise
 from csgmcmc.posterior import NumberPredictive, Posterior
 
 MAX_ROWS_OF_NOISE = 1000  # that `noise_std_` is the average over
@@ -115,13 +115,10 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         return found if found.ndim else float(found)
 
     def _network(
-        self, features: Tensor, outputs: int, rung: Rung, generator: torch.Generator
+        self, features: Tensor, rung: Rung, generator: torch.Generator, outputs: int, noisy: int = 0
     ) -> nn.Module:
-        if self.module is not None:
-            network = own_module(self.module, features, outputs * (1 + rung.per_row))
-        else:
-            shape = (features.shape[1], self._size.widths, 2 * outputs, self.activation)
-            network = Perceptron(*shape, generator, noisy=outputs)
+        noisy = outputs if self.module is None or rung.per_row else noisy
+        network = super()._network(features, rung, generator, outputs + noisy, noisy)
         return WithNoise(network, outputs, per_row=rung.per_row)
 
     def _evidence(
