@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -103,8 +102,9 @@ class BayesianMLP(BaseEstimator):
 
     # Subclasses have `_likelihood`, as `Posterior` takes it, `_targets(y)`, as the likelihood takes
     # them, and `_loss(outputs, columns)`: the mean weighted negative log-likelihood of a minibatch;
-    # `_evidence(posterior, rows, targets, groups)`: what each group of draws says of held-out rows,
-    # of shape (..., groups, rows), and `_weigh`, which gives their weights and score by it.
+    # `_evidence(posterior, rows, targets, count)`: what each of `count` members, which have equal
+    # numbers of draws, says of held-out rows, of shape (count, rows, ...); and `_weigh`, which
+    # finds their weights and score by it.
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Append the common arguments and attributes to the docstring, for `help`."""
@@ -210,31 +210,31 @@ class BayesianMLP(BaseEstimator):
 
     def _run(self, networks: Networks, held_out: list[Numbers]) -> None:
         """Run cycles as long as they help."""
-        started, spent, size, batches = time.monotonic(), 0.0, self._size, networks.batches
+        started, spent, last, size = time.monotonic(), 0.0, 0.0, self._size
         alive, evidence, scores = list(range(len(self.ladder_))), [], [-np.inf]
-        cost = partial(seconds_of_step, networks.networks[0])
-        rows = len(batches.chain_ids) * batches.batch_size
-        steps: int | None = size.first_cycle(len(batches))
-        while steps is not None:
-            begun, before = time.monotonic(), len(alive)
+        begun, rows = started, networks.batches.batch_size * len(networks.batches.chain_ids)
+        for cycle, planned in enumerate(size.cycle_lengths(len(networks.batches))):
+            step = seconds_of_step(networks.networks[0], len(alive) * rows)
+            steps = min(planned, int((size.seconds - spent) / step)) if size.may_stop else planned
+            if cycle and steps < planned / 2:
+                return
+            now = time.monotonic()
+            if cycle and now - started + (now - begun) * steps * step / last > self.max_seconds:
+                warnings.warn(
+                    f"the fit stopped after {counted(cycle, 'cycle')}: another one would end after "
+                    f"max_seconds={self.max_seconds:g}",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
+                return
+            begun, last = now, steps * step
+            spent += last
             networks.run_cycle(self._schedule(steps), alive)
             if held_out:
                 scores.append(self._weigh_members(networks, held_out, evidence))
                 alive = networks.worth_going_on(alive)
                 if not alive or (size.may_stop and scores[-1] - scores[-2] < MIN_GAIN):
-                    break
-            spent, cycles = spent + steps * cost(before * rows), len(networks.schedules)
-            following = size.next_cycle(cycles, steps, spent, cost(len(alive) * rows))
-            now, more = time.monotonic(), (following or 0) / steps * len(alive) / before
-            if following and now - started + more * (now - begun) > self.max_seconds:
-                warnings.warn(
-                    f"the fit stopped after {counted(cycles, 'cycle')}: another one would end "
-                    f"after max_seconds={self.max_seconds:g}",
-                    ConvergenceWarning,
-                    stacklevel=4,
-                )
-                break
-            steps = following
+                    return
 
     def _schedule(self, steps: int) -> Cyclical:
         """One cycle, long enough to sample, which keeps as many draws as it samples steps."""
@@ -252,14 +252,15 @@ class BayesianMLP(BaseEstimator):
         """
         table, parts = networks.batches.dataset.tensors, []
         for chain, rows in enumerate(held_out):
-            draws, rungs = networks.last_of(chain)
+            members = networks.last_of(chain)
+            posterior = self._posterior([draw for draws in members for draw in draws])
             known = (self._inputs(table[0][rows]), table[1][rows])
-            parts.append(self._evidence(self._posterior(draws), *known, rungs))
-        evidence.append(np.concatenate(parts, axis=-1))
+            parts.append(self._evidence(posterior, *known, len(members)))
+        evidence.append(np.concatenate(parts, axis=1))
         order = torch.from_numpy(np.concatenate(held_out))
         targets, weights = (column[order] for column in table[1:])
-        members = np.concatenate(evidence, axis=-2)
-        networks.shares, score = self._weigh(members, targets, weights.double().numpy())
+        everything = (np.concatenate(evidence), targets, weights.double().numpy())
+        networks.shares, score = self._weigh(*everything)
         return score
 
     def _draw_weights(self, draws: Sequence[Draw]) -> Floats:

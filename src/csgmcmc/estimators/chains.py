@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from csgmcmc.draws import Draw, MemoryDraws
-from csgmcmc.estimators.ladder import Floats, Numbers, Rung
+from csgmcmc.estimators.ladder import Floats, Rung
 from csgmcmc.estimators.network import Perceptrons, is_perceptron, precisions_of
 from csgmcmc.loop import Chain
 from csgmcmc.randomness import seeded
@@ -207,12 +207,10 @@ class Networks:
         schedules = self.schedules[: cycles[-1] + 1]
         return self.networks[rung], self.samplers[rung], Joined(tuple(schedules))
 
-    def last_of(self, chain: int) -> tuple[list[Draw], Numbers]:
-        """The draws of the last cycle of a chain, and the rung of each."""
-        last = self.members[-1][0]
-        rungs = [rung for cycle, rung in self.members if cycle == last]
-        each = [(draw, rung) for rung in rungs for draw in self.draws[chain, last, rung]]
-        return [draw for draw, _ in each], np.array([rung for _, rung in each])
+    def last_of(self, chain: int) -> list[list[Draw]]:
+        """The draws of each member of the last cycle of a chain."""
+        last = len(self.schedules) - 1
+        return [self.draws[chain, last, rung] for cycle, rung in self.members if cycle == last]
 
     def worth_going_on(self, alive: list[int]) -> list[int]:
         """The rungs that are worth a further cycle: the better half, if they have a weight."""

@@ -87,12 +87,10 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
             raise ValueError(f"class_weight must be at least 0, and above 0 for a class, got {got}")
         return self._fit(rows, torch.from_numpy(numbers), numbers, len(self.classes_), weights)
 
-    def _evidence(
-        self, posterior: Posterior, rows: Tensor, targets: Tensor, groups: Floats
-    ) -> Floats:
-        """Log-probability of each row's class under each group of draws."""
+    def _evidence(self, posterior: Posterior, rows: Tensor, targets: Tensor, count: int) -> Floats:
+        """Log-probability of each row's class under each member."""
         scores = posterior.log_scores([(rows, targets)]).cpu().numpy()
-        return np.stack([log_mean(scores[groups == one]) for one in np.unique(groups)])
+        return log_mean(scores.reshape(count, -1, len(rows)).swapaxes(0, 1))
 
     def _weigh(self, evidence: Floats, targets: Tensor, points: Floats) -> tuple[Floats, float]:
         shares = stacking_weights(evidence, point_weights=points, smoothing=SMOOTHING)

@@ -121,20 +121,15 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         network = super()._network(features, rung, generator, outputs + noisy, noisy)
         return WithNoise(network, outputs, per_row=rung.per_row)
 
-    def _evidence(
-        self, posterior: Posterior, rows: Tensor, targets: Tensor, groups: Floats
-    ) -> Floats:
-        """Mean and mean square of each row's targets under each group of draws."""
+    def _evidence(self, posterior: Posterior, rows: Tensor, targets: Tensor, count: int) -> Floats:
+        """Mean and mean square of each row's targets under each member."""
         found: Any = posterior.predict_loader([rows], members=True)
-        means, stds = (
-            found.mixture.parameters[name].double().cpu().numpy() for name in ("loc", "scale")
-        )
-        moments = np.stack([means, stds**2 + means**2])
-        each = [moments[:, groups == one].mean(1) for one in np.unique(groups)]
-        return np.moveaxis(np.stack(each), (0, 1, 2, 3), (2, 0, 3, 1))
+        loc, scale = (found.mixture.parameters[name].cpu().numpy() for name in ("loc", "scale"))
+        moments = np.stack([loc, scale**2 + loc**2], axis=2).astype(float)
+        return moments.reshape(count, -1, *moments.shape[1:]).mean(1)
 
     def _weigh(self, evidence: Floats, targets: Tensor, points: Floats) -> tuple[Floats, float]:
-        means, squares = np.moveaxis(evidence, 1, -1)
+        means, squares = evidence[:, :, 0], evidence[:, :, 1]
         return gaussian_stacking(means, squares, targets.double().numpy(), points)
 
     def _targets(self, y: ArrayLike) -> Tensor:

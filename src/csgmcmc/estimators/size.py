@@ -7,7 +7,7 @@ from torch import nn
 from csgmcmc.arguments import check_count, check_number
 from csgmcmc.estimators.network import check_widths
 
-CYCLES = 3  # if the number of epochs is given
+CYCLES, MOST_CYCLES = 3, 20  # if the number of epochs is given, and if it is not
 
 # A rule of thumb for the seconds of a step on one core, so that a fit takes as many steps on any
 # machine: multiplications and additions a second, and what a step costs however small it is.
@@ -48,21 +48,13 @@ class Size(NamedTuple):
         """Whether a cycle that does not help is the last."""
         return self.epochs is None and self.cycles is None
 
-    def first_cycle(self, epoch: int) -> int:
-        """Steps of the first cycle; `epoch` is the number of steps in one."""
-        if self.epochs is None:
-            return self.first
-        return max(1, round(self.epochs * epoch / (2 ** (self.cycles or CYCLES) - 1)))
-
-    def next_cycle(self, cycles: int, steps: int, spent: float, step: float) -> int | None:
-        """Steps of a further cycle after `steps` of the last: twice as many, or as time is left.
-
-        None if there is none. `spent` and `step` are seconds of the cycles and of a step.
-        """
-        if not self.may_stop:
-            return 2 * steps if cycles < (self.cycles or CYCLES) else None
-        fitting = int((self.seconds - spent) / step)
-        return min(2 * steps, fitting) if fitting >= steps else None
+    def cycle_lengths(self, epoch: int) -> list[int]:
+        """Steps of each cycle, at most, twice those before; `epoch` is the number in one."""
+        cycles = self.cycles or (MOST_CYCLES if self.epochs is None else CYCLES)
+        first = self.first
+        if self.epochs is not None:
+            first = max(1, round(self.epochs * epoch / (2**cycles - 1)))
+        return [first * 2**cycle for cycle in range(cycles)]
 
 
 def seconds_of_step(network: nn.Module, rows: int) -> float:
