@@ -49,7 +49,13 @@ MAX_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate
 
 
 class BayesianMLP(BaseEstimator):
-    """The arguments and attributes that the classifier and the regressor have in common.
+    """Columns are standardised; a perceptron beside a linear model, or your `module`, predicts.
+
+    The weights are sampled by cyclical SG-MCMC. No width of the prior suits all tables, so each of
+    five chains has networks with priors from narrow to wide, the wide ones at lower temperatures,
+    all side by side in one stack. Stacking weights them by how they predict the rows that each
+    chain holds out. Exploration is Adam at temperature 0; then the preconditioner is frozen, and
+    the networks sample with SGHMC.
 
     Args:
         hidden_layer_sizes: widths of the hidden layers, or a single width; () is a linear model.

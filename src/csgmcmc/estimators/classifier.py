@@ -24,15 +24,6 @@ from csgmcmc.posterior.weights import log_mean, stacking_weights
 class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
     """Predicts class probabilities, averaged over sampled networks.
 
-    Columns are standardised, then a multilayer perceptron beside a linear model, or your own
-    `module`, gives the logits. Its weights are sampled by cyclical SG-MCMC. No width of the prior
-    suits all tables, so each of five chains has networks with priors from narrow to wide, the wide
-    ones at lower temperatures, all side by side in one stack. Stacking weights them by how they
-    predict the rows that each chain holds out. Exploration is Adam at temperature 0; then the
-    preconditioner is frozen, and the networks sample with SGHMC.
-
-    The arguments and attributes of `BayesianMLP`, and these:
-
     Args:
         class_weight: weight of each class in the likelihood, by its name; "balanced" gives all
             classes the same total weight.

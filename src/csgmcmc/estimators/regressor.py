@@ -25,15 +25,7 @@ QUANTILE_BATCH_SIZE = 1024
 class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
     """Predicts a mean and a standard deviation for each row, averaged over sampled networks.
 
-    Columns and targets are standardised, then a multilayer perceptron beside a linear model, or
-    your own `module`, predicts mean and standard deviation of Gaussian noise. Its weights are
-    sampled by cyclical SG-MCMC. No width of the prior suits all tables, so each of five chains has
-    networks with priors from narrow to wide, the wide ones at lower temperatures, all side by side
-    in one stack. Stacking weights them by how they predict the rows that each chain holds out.
-    Exploration is Adam at temperature 0; then the preconditioner is frozen, and the networks sample
-    with SGHMC. Noise below a thousandth of the targets' standard deviation is not resolved.
-
-    The arguments and attributes of `BayesianMLP`, and these:
+    The noise is Gaussian. Below a thousandth of the targets' standard deviation it is not resolved.
 
     Args:
         noise: "per row" predicts the standard deviation of the noise from the row, "constant" has
