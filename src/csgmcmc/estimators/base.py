@@ -32,7 +32,6 @@ from csgmcmc.estimators.size import Size, seconds_of_step
 from csgmcmc.loop import Stepper
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
-from csgmcmc.schedules import Cyclical
 
 if TYPE_CHECKING:
     from csgmcmc.checks import Check
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 _validate: Any = validation.validate_data
 _row_weights: Any = validation._check_sample_weight
 
-DEFAULT_LR = 0.01
 MIN_ROWS_TO_STACK = 20  # with fewer rows nothing is held out, and there is one rung
 MIN_GAIN = 0.005  # nats a held-out row, below which a further cycle is not worth its time
 PREDICTION_BATCH_SIZE = 4096
@@ -111,6 +109,7 @@ class BayesianMLP(BaseEstimator):
     # `_evidence(posterior, rows, targets, count)`: what each of `count` members, which have equal
     # numbers of draws, says of held-out rows, of shape (count, rows, ...); and `_weigh`, which
     # finds their weights and score by it.
+    _lr, _sampling_lr = 0.01, 1.0  # the default, and the share of it while sampling
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Append the common arguments and attributes to the docstring, for `help`."""
@@ -170,7 +169,7 @@ class BayesianMLP(BaseEstimator):
         rows = [np.setdiff1d(every_row, fold) for fold in held_out] or [every_row] * chains
         table = (features, targets, weights)
         batches = Batches(table, list(map(torch.from_numpy, rows)), self._size.batch_size, seed)
-        self.ladder_, self.lr_ = ladder, DEFAULT_LR
+        self.ladder_, self.lr_ = ladder, self._lr
         if self.lr is not None:
             self.lr_ = check_number("lr", self.lr, above=0)
         num_data = float(sample_weight.sum()) * batches.rows_per_epoch / len(X)
@@ -183,8 +182,14 @@ class BayesianMLP(BaseEstimator):
                 ]
             self._is_perceptron = is_perceptron(each[0])
             self.module_ = copy.deepcopy(each[-1]).eval()
-            settings = (seed, bool(self.verbose), {"lr": self.lr_, "num_data": num_data})
-            networks = Networks(each, ladder, batches, self._loss, *settings)
+            networks = Networks(
+                *(each, ladder, batches, self._loss),
+                stages={"exploration": self.exploration, "draws_per_cycle": self.draws_per_cycle},
+                sampling_lr=self._sampling_lr,
+                options={"lr": self.lr_, "num_data": num_data},
+                seed=seed,
+                shows=bool(self.verbose),
+            )
             with suppress(DivergedError), threads(self.n_jobs):
                 self._run(networks, held_out)
                 break
@@ -235,19 +240,12 @@ class BayesianMLP(BaseEstimator):
                 return
             begun, last = now, steps * step
             spent += last
-            networks.run_cycle(self._schedule(steps), alive)
+            networks.run_cycle(steps, alive)
             if held_out:
                 scores.append(self._weigh_members(networks, held_out, evidence))
                 alive = networks.worth_going_on(alive)
                 if not alive or (size.may_stop and scores[-1] - scores[-2] < MIN_GAIN):
                     return
-
-    def _schedule(self, steps: int) -> Cyclical:
-        """One cycle, long enough to sample, which keeps as many draws as it samples steps."""
-        steps = max(steps, math.ceil(2 / (1 - self.exploration)))
-        sampling = sum(position / steps >= self.exploration for position in range(steps))
-        draws = min(self.draws_per_cycle, sampling)
-        return Cyclical(steps, 1, exploration=self.exploration, draws_per_cycle=draws)
 
     def _weigh_members(
         self, networks: Networks, held_out: list[Numbers], evidence: list[Floats]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from csgmcmc.estimators.network import Perceptrons, is_perceptron, precisions_of
 from csgmcmc.loop import Chain
 from csgmcmc.randomness import seeded
 from csgmcmc.samplers import AdamSGHMC
-from csgmcmc.schedules import Cyclical, Joined
+from csgmcmc.schedules import Cyclical, Joined, Tick
 
 DAMPING = 0.01  # of the preconditioner while sampling
 MIN_WEIGHT = 0.01  # of a member, below which its draws are dropped
@@ -104,9 +104,11 @@ class Networks:
     ladder: Sequence[Rung]
     batches: Batches  # of all chains
     loss: Callable[[Any, Any], Tensor]  # of each network
+    stages: dict[str, Any]  # of a cycle: `exploration` and `draws_per_cycle`
+    sampling_lr: float  # share of lr while sampling
+    options: dict[str, float]  # of `AdamSGHMC`
     seed: int  # of the noise; each cycle adds its number
     shows: bool  # the progress
-    options: dict[str, float]  # of `AdamSGHMC`
 
     schedules: list[Cyclical] = field(default_factory=list)  # of each cycle
     members: list[tuple[int, int]] = field(default_factory=list)  # the cycle and rung of each
@@ -115,10 +117,13 @@ class Networks:
     samplers: dict[int, AdamSGHMC] = field(default_factory=dict)  # of each rung of the first chain
     losses: list[float] = field(default_factory=list)  # of each step, the mean over networks
 
-    def run_cycle(self, schedule: Cyclical, alive: Sequence[int]) -> None:
-        """A cycle of the rungs `alive`."""
-        cycle, count = len(self.schedules), len(self.ladder)
-        self.schedules.append(schedule)
+    def run_cycle(self, steps: int, alive: Sequence[int]) -> None:
+        """A cycle of the rungs `alive`, of `steps` steps or more if it is too short to sample."""
+        cycle, count, beta = len(self.schedules), len(self.ladder), self.stages["exploration"]
+        steps = max(steps, math.ceil(2 / (1 - beta)))
+        sampling = sum(position / steps >= beta for position in range(steps))
+        draws = min(self.stages["draws_per_cycle"], sampling)
+        self.schedules.append(Careful(steps, 1, beta, draws, sampling_lr=self.sampling_lr))
         self.members += [(cycle, rung) for rung in alive]
         self.shares = np.full(len(self.members), 1 / len(self.members))
         ids = [chain * count + rung for chain in self.batches.chain_ids for rung in alive]
@@ -127,7 +132,7 @@ class Networks:
         losses: list[float] = []
         for places in [each] if stacked else [each[one : one + 1] for one in each]:
             self._run([ids[place] for place in places], places[0], cycle, losses)
-        self.losses += np.reshape(losses, (-1, schedule.steps)).mean(0).tolist()
+        self.losses += np.reshape(losses, (-1, steps)).mean(0).tolist()
 
     def _run(self, ids: list[int], first: int, cycle: int, losses: list[float]) -> None:
         """Run a stack of perceptrons, or one network; `first` is the number of its noise.
@@ -235,6 +240,22 @@ class Networks:
                 where: Any = {"cycle": cycle, "chain_id": chain * count + rung}
                 draws.append(draw.tensors(), step=starts[cycle] + draw.step, **where)
         return draws
+
+
+@dataclass(frozen=True)
+class Careful(Cyclical):
+    """A cycle whose sampling stage may have smaller steps.
+
+    Adam's steps at temperature 0 are as large as is stable: the preconditioner, which is then
+    frozen, leaves no room for noise, nor for a curvature that grows as the noise of targets falls.
+    """
+
+    sampling_lr: float = 1.0
+
+    def tick(self, step: int) -> Tick:
+        found = super().tick(step)
+        scale = self.sampling_lr if found.stage == "sample" else 1.0
+        return replace(found, lr_scale=scale * found.lr_scale)
 
 
 class ByShape:

@@ -41,6 +41,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
     """
 
     _likelihood = "gaussian"
+    _lr, _sampling_lr = 0.02, 0.3
 
     def __init__(
         self,
