@@ -213,7 +213,7 @@ def test_default_lr_that_diverges_is_lowered(monkeypatch):
 
     monkeypatch.setattr(BayesianMLPRegressor, "_run", diverges_at_first)
     estimator = BayesianMLPRegressor(**SMALL).fit(features, targets)
-    assert tried == pytest.approx([0.01, 0.003, 0.0009])
+    assert tried == pytest.approx([0.02, 0.006, 0.0018])
     assert estimator.lr_ == tried[-1]
 
 

@@ -180,8 +180,7 @@ def test_networks_of_a_stack_equal_those_run_one_by_one():
 
         def __init__(self, inputs: int, outputs: int) -> None:
             super().__init__()
-            generator = torch.Generator().manual_seed(seed + next(made) // 2)
-            self.network = Perceptron((inputs, 8, outputs), "silu", generator)
+            self.network = Perceptron((inputs, 8, outputs), "silu")
 
         def forward(self, rows: torch.Tensor) -> torch.Tensor:
             return self.network(rows)
@@ -190,8 +189,6 @@ def test_networks_of_a_stack_equal_those_run_one_by_one():
         found = network.network.precisions(prior_scale)
         return {f"network.{name}": value for name, value in found.items()}
 
-    made = iter(range(100))
-    seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "precisions_of", same_priors)
         other = BayesianMLPClassifier(**options, module=Alone).fit(features, classes)

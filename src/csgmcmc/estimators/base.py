@@ -5,8 +5,8 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -26,7 +26,7 @@ from csgmcmc.arguments import check_choice, check_count, check_number, counted
 from csgmcmc.draws import Draw
 from csgmcmc.errors import DivergedError
 from csgmcmc.estimators.chains import Batches, Networks
-from csgmcmc.estimators.ladder import Floats, Numbers, Rung, make_folds, make_ladder
+from csgmcmc.estimators.ladder import Floats, Numbers, make_folds, make_ladder
 from csgmcmc.estimators.network import ACTIVATIONS, Perceptron, is_perceptron, own_module
 from csgmcmc.estimators.size import Size, seconds_of_step
 from csgmcmc.loop import Stepper
@@ -174,23 +174,18 @@ class BayesianMLP(BaseEstimator):
             self.lr_ = check_number("lr", self.lr, above=0)
         num_data = float(sample_weight.sum()) * batches.rows_per_epoch / len(X)
         for _ in range(4 if self.lr is None else 1):
-            with seeded(seed):  # a user's module draws initial weights from the global generators
-                each = [
-                    self._network(features, rung, torch.Generator().manual_seed(seed + i), outputs)
-                    for i in range(chains)
-                    for rung in ladder
-                ]
+            with seeded(seed):  # initial weights are drawn from the global generators
+                each = [self._network(features, outputs, rung.per_row) for rung in ladder * chains]
             self._is_perceptron = is_perceptron(each[0])
             self.module_ = copy.deepcopy(each[-1]).eval()
             networks = Networks(
                 *(each, ladder, batches, self._loss),
-                stages={"exploration": self.exploration, "draws_per_cycle": self.draws_per_cycle},
-                sampling_lr=self._sampling_lr,
-                options={"lr": self.lr_, "num_data": num_data},
-                seed=seed,
-                shows=bool(self.verbose),
+                *(self.exploration, self._sampling_lr, self.draws_per_cycle),
+                *({"lr": self.lr_, "num_data": num_data}, seed, bool(self.verbose)),
             )
-            with suppress(DivergedError), threads(self.n_jobs):
+            with suppress(DivergedError), ExitStack() as held:
+                held.callback(torch.set_num_threads, torch.get_num_threads())
+                torch.set_num_threads(1 if self.n_jobs is None else effective_n_jobs(self.n_jobs))
                 self._run(networks, held_out)
                 break
             self.lr_ *= 0.3
@@ -209,15 +204,11 @@ class BayesianMLP(BaseEstimator):
         self._rows_to_check = [column[some] for column in table]
         return self
 
-    def _network(
-        self, features: Tensor, rung: Rung, generator: torch.Generator, outputs: int, noisy: int = 0
-    ) -> nn.Module:
-        """The initial network of a rung; of its outputs, `noisy` are scales of noise."""
-        del rung
+    def _network(self, features: Tensor, outputs: int, _: bool, noisy: int = 0) -> nn.Module:
+        """An initial network; of its outputs, `noisy` are scales of noise, which may be per row."""
         if self.module is not None:
             return own_module(self.module, features, outputs)
-        sizes = (features.shape[1], *self._size.widths, outputs)
-        return Perceptron(sizes, self.activation, generator, noisy)
+        return Perceptron([features.shape[1], *self._size.widths, outputs], self.activation, noisy)
 
     def _run(self, networks: Networks, held_out: list[Numbers]) -> None:
         """Run cycles as long as they help."""
@@ -340,17 +331,6 @@ class BayesianMLP(BaseEstimator):
         if show:
             Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
         return found
-
-
-@contextmanager
-def threads(n_jobs: int | None) -> Iterator[None]:
-    """The number of threads of torch within."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if n_jobs is None else effective_n_jobs(n_jobs))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _dense(rows: Any) -> Any:

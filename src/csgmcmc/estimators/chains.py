@@ -33,18 +33,16 @@ class Batches:
 
     A batch is a pair: the features, and a tuple of the other columns. With `copies` all have a
     leading dimension for networks, and every chain has rows and an order of its own. Chains may
-    differ by a few rows: in each epoch all use as many as the shortest has, at random. A
-    `DataLoader` would take most of the time, and its last batch may be a single row, which batch
-    normalisation rejects.
+    differ by a few rows: in each epoch all use as many as the shortest has, at random.
 
     Args:
         table: the features, and the other columns that the loss needs.
         rows: for each chain, its row numbers.
         batch_size: maximum number of rows in a batch of one chain.
         seed: of the order; each chain adds its number.
-        chain_ids: the chains to make batches for; by default all. They do not depend on the others.
+        chain_ids: the chains to make batches for; by default all.
         copies: number of networks of each chain, which have the same batches; 0 is one network of
-            one chain, whose batches have no dimension for networks.
+            one chain, without a dimension for networks.
     """
 
     draws_globally = False  # the order is from `generators`, and nothing else is random
@@ -88,12 +86,11 @@ class Batches:
             sizes = [batch.numel() for batch in some]
             gathered = [each.index_select(0, numbers).split(sizes) for each in self.dataset.tensors]
             for flat in zip(*gathered, strict=True):
-                parts = [self._stacked(part) for part in flat] if self.copies else flat
-                yield parts[0], tuple(parts[1:])
-
-    def _stacked(self, flat: Tensor) -> Tensor:
-        parts = flat.unflatten(0, (len(self.chain_ids), -1))
-        return parts.repeat_interleave(self.copies, 0) if self.copies > 1 else parts
+                parts = flat
+                if self.copies:
+                    each = (part.unflatten(0, (len(self.chain_ids), -1)) for part in flat)
+                    parts = tuple(part.repeat_interleave(self.copies, 0) for part in each)
+                yield parts[0], parts[1:]
 
 
 @dataclass
@@ -104,8 +101,9 @@ class Networks:
     ladder: Sequence[Rung]
     batches: Batches  # of all chains
     loss: Callable[[Any, Any], Tensor]  # of each network
-    stages: dict[str, Any]  # of a cycle: `exploration` and `draws_per_cycle`
-    sampling_lr: float  # share of lr while sampling
+    exploration: float  # share of a cycle
+    sampling_lr: float  # share of lr in the rest of it
+    draws_per_cycle: int
     options: dict[str, float]  # of `AdamSGHMC`
     seed: int  # of the noise; each cycle adds its number
     shows: bool  # the progress
@@ -119,10 +117,9 @@ class Networks:
 
     def run_cycle(self, steps: int, alive: Sequence[int]) -> None:
         """A cycle of the rungs `alive`, of `steps` steps or more if it is too short to sample."""
-        cycle, count, beta = len(self.schedules), len(self.ladder), self.stages["exploration"]
+        cycle, count, beta = len(self.schedules), len(self.ladder), self.exploration
         steps = max(steps, math.ceil(2 / (1 - beta)))
-        sampling = sum(position / steps >= beta for position in range(steps))
-        draws = min(self.stages["draws_per_cycle"], sampling)
+        draws = min(self.draws_per_cycle, sum(step / steps >= beta for step in range(steps)))
         self.schedules.append(Careful(steps, 1, beta, draws, sampling_lr=self.sampling_lr))
         self.members += [(cycle, rung) for rung in alive]
         self.shares = np.full(len(self.members), 1 / len(self.members))
@@ -208,9 +205,8 @@ class Networks:
 
     def run_of(self, rung: int) -> tuple[nn.Module, AdamSGHMC, Joined]:
         """The parts of a `Stepper` of the network of a rung."""
-        cycles = [cycle for cycle, other in self.members if other == rung]
-        schedules = self.schedules[: cycles[-1] + 1]
-        return self.networks[rung], self.samplers[rung], Joined(tuple(schedules))
+        cycles = sum(other == rung for _, other in self.members)
+        return self.networks[rung], self.samplers[rung], Joined(tuple(self.schedules[:cycles]))
 
     def last_of(self, chain: int) -> list[list[Draw]]:
         """The draws of each member of the last cycle of a chain."""

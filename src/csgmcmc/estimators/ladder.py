@@ -1,8 +1,7 @@
-"""The rungs of a fit, the rows that its chains hold out, and the weights of its members.
+"""The rungs of a fit, and the rows that its chains hold out.
 
-Every chain holds out a fold of the rows. Together the chains predict all these rows with networks
-that have not seen them, and these predictions determine the weights of the members: the cycles of
-each rung.
+How well its networks predict these rows determines the weights of the members: the cycles of each
+rung.
 """
 
 from collections.abc import Sequence
@@ -75,16 +74,10 @@ def gaussian_stacking(
     It is the score of `predict(return_std=True)`. The log score of the mixture would keep a few
     members with far too much noise, as an insurance for single rows, and they would determine the
     variance of all others.
+    Returned is the mean score too, but for a constant.
 
-    Args:
-        means: mean of each member, of shape (members, points, outputs).
-        squares: mean of the squared target under each member, in the same shape.
-        targets: of shape (points, outputs).
-        points: weights of the points.
-
-    Returns:
-        The weights and their mean score, but for a constant. The problem is not convex: the search
-        begins near the best member.
+    Means, and means of the squared targets, are of shape (members, points, outputs), and `points`
+    are weights. The problem is not convex: the search begins near the best member.
     """
     each, second, wanted, counts = map(torch.from_numpy, (means, squares, targets, points))
     rounding = 1e-9 + 1e-6 * second.amin(0)  # of a variance that is a difference of squares

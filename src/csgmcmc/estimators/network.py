@@ -39,21 +39,18 @@ class Perceptron(nn.Module):
         sizes: numbers of columns, of units in each hidden layer, and of outputs. Without hidden
             layers it is a linear model.
         activation: between the layers.
-        generator: of the initial weights.
         noisy: of the outputs, the number of the last that are scales of noise: they begin at 0, and
             the width of their prior is fixed.
     """
 
-    def __init__(
-        self, sizes: Sequence[int], activation: str, generator: torch.Generator, noisy: int = 0
-    ) -> None:
+    def __init__(self, sizes: Sequence[int], activation: str, noisy: int = 0) -> None:
         super().__init__()
         features, *widths, outputs = sizes
         self.means, self.activation = outputs - noisy, ACTIVATIONS[activation]()
         self.linear = nn.Parameter(torch.zeros(features, outputs, device="cpu"))
         self.bias = nn.Parameter(torch.zeros(outputs, device="cpu"))
         pairs = pairwise(sizes) if widths else ()
-        starts = (torch.randn(pair, generator=generator, device="cpu") for pair in pairs)
+        starts = (torch.randn(pair, device="cpu") for pair in pairs)
         self.weights = nn.ParameterList(start / math.sqrt(len(start)) for start in starts)
         self.biases = nn.ParameterList(torch.zeros(width, device="cpu") for width in widths)
         if noisy and widths:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from csgmcmc.arguments import check_choice, check_number
 from csgmcmc.estimators.base import BayesianMLP
-from csgmcmc.estimators.ladder import Floats, Rung, gaussian_stacking
+from csgmcmc.estimators.ladder import Floats, gaussian_stacking
 from csgmcmc.estimators.network import Module, WithNoise
 from csgmcmc.posterior import NumberPredictive, Posterior
 
@@ -85,15 +85,17 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         scaler: Any = StandardScaler().fit(table, sample_weight=weights)
         targets = torch.from_numpy(scaler.transform(table)).float()
         self._target_mean, self._target_scale = scaler.mean_, scaler.scale_
-        self.target_mean_, self.target_scale_ = map(self._squeezed, (scaler.mean_, scaler.scale_))
+        self.target_mean_, self.target_scale_ = (
+            float(each[0]) if self._squeezes else each for each in (scaler.mean_, scaler.scale_)
+        )
         noises = NOISES[check_choice("noise", self.noise, tuple(NOISES))]
         if self.module is not None and self.noise == "auto":
             noises = NOISES["constant"]
         self._fit(rows, targets, np.zeros(len(rows), dtype=int), table.shape[1], weights, noises)
         fitted = self._inputs(self._rows_to_check[0][:MAX_ROWS_OF_NOISE])
-        predicted: Any = self.posterior_.predict_loader([fitted])
-        found = self._in_units_of_targets(predicted)
-        std = found.noise_variance.mean(0).double().sqrt().cpu().numpy()
+        found: Any = self.posterior_.predict_loader([fitted])
+        variances = self._in_units_of_targets(found).noise_variance
+        std = variances.mean(0).double().sqrt().cpu().numpy()
         self.noise_std_ = std if std.ndim else float(std)
         return self
 
@@ -102,17 +104,10 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         tags.target_tags.multi_output = True
         return tags
 
-    def _squeezed(self, values: Floats) -> Any:
-        """Drop the dimension for outputs if the targets had none."""
-        found = values[..., 0] if self._squeezes else values
-        return found if found.ndim else float(found)
-
-    def _network(
-        self, features: Tensor, rung: Rung, generator: torch.Generator, outputs: int, noisy: int = 0
-    ) -> nn.Module:
-        noisy = outputs if self.module is None or rung.per_row else noisy
-        network = super()._network(features, rung, generator, outputs + noisy, noisy)
-        return WithNoise(network, outputs, per_row=rung.per_row)
+    def _network(self, features: Tensor, outputs: int, per_row: bool, noisy: int = 0) -> nn.Module:
+        noisy = outputs if self.module is None or per_row else noisy
+        network = super()._network(features, outputs + noisy, per_row, noisy)
+        return WithNoise(network, outputs, per_row=per_row)
 
     def _evidence(self, posterior: Posterior, rows: Tensor, targets: Tensor, count: int) -> Floats:
         """Mean and mean square of each row's targets under each member."""
