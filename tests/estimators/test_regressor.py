@@ -143,7 +143,7 @@ def test_several_outputs_have_noise_of_their_own():
 
 
 def test_check_of_fitted_estimator():
-    features, targets = line(0.5, rows=300)
+    features, targets = line(0.5, rows=500)
     estimator = BayesianMLPRegressor(random_state=0, epochs=300).fit(features[:200], targets[:200])
     found = estimator.check(features[200:], targets[200:])
     assert found.sampling.holds

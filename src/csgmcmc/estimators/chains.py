@@ -85,12 +85,12 @@ class Batches:
             numbers = torch.cat([batch.flatten() for batch in some])
             sizes = [batch.numel() for batch in some]
             gathered = [each.index_select(0, numbers).split(sizes) for each in self.dataset.tensors]
+            shape, copies = (len(self.chain_ids), -1), self.copies
             for flat in zip(*gathered, strict=True):
-                parts = flat
-                if self.copies:
-                    each = (part.unflatten(0, (len(self.chain_ids), -1)) for part in flat)
-                    parts = tuple(part.repeat_interleave(self.copies, 0) for part in each)
-                yield parts[0], parts[1:]
+                parts: Any = flat
+                if copies:
+                    parts = [each.unflatten(0, shape).repeat_interleave(copies, 0) for each in flat]
+                yield parts[0], tuple(parts[1:])
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Networks:
         """A cycle of the rungs `alive`, of `steps` steps or more if it is too short to sample."""
         cycle, count, beta = len(self.schedules), len(self.ladder), self.exploration
         steps = max(steps, math.ceil(2 / (1 - beta)))
-        draws = min(self.draws_per_cycle, sum(step / steps >= beta for step in range(steps)))
+        draws = min(self.draws_per_cycle, int((np.arange(steps) / steps >= beta).sum()))
         self.schedules.append(Careful(steps, 1, beta, draws, sampling_lr=self.sampling_lr))
         self.members += [(cycle, rung) for rung in alive]
         self.shares = np.full(len(self.members), 1 / len(self.members))
