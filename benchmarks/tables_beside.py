@@ -122,8 +122,9 @@ def bde_rows(data: Path, name: str) -> Rows:
         target = found["cnt"].to_numpy(float)
         left_out = ["cnt", "casual", "registered", "instant", "dteday"]
         columns = found.drop(columns=left_out).to_numpy(float)
-    parts = train_test_split(columns, target, test_size=0.2, random_state=0)
-    features, targets = StandardScaler().fit(parts[0]), StandardScaler().fit(parts[2][:, None])
+    parts: Any = train_test_split(columns, target, test_size=0.2, random_state=0)
+    features: Any = StandardScaler().fit(parts[0])
+    targets: Any = StandardScaler().fit(parts[2][:, None])
     train, test = (features.transform(part) for part in parts[:2])
     values, others = (targets.transform(part[:, None]).ravel() for part in parts[2:])
     return train, values, test, others

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -81,7 +83,7 @@ def test_noise_of_each_row_is_recovered_and_intervals_cover_every_region(noise):
 
 def test_noise_per_row_is_chosen_where_it_differs_and_is_better():
     features, targets, _ = heteroscedastic(400)
-    options = {"epochs": 300, "random_state": 0}
+    options: Any = {"epochs": 300, "random_state": 0}
     auto = BayesianMLPRegressor(**options).fit(features, targets)
     per_row = [rung.per_row for rung in auto.ladder_]
     assert auto.weights_.sum(0)[per_row].sum() > 0.9

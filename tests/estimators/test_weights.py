@@ -152,7 +152,7 @@ def test_stacking_smoothing_is_dirichlet_prior():
 
 def test_stacking_prefers_wide_priors_on_clean_rows_and_narrow_ones_on_noise():
     features, classes = make_moons(200, noise=0.05, random_state=0)
-    options = {"random_state": 0, "epochs": 500}
+    options: Any = {"random_state": 0, "epochs": 500}
     clean = BayesianMLPClassifier(**options).fit(features, classes).weights_.sum(0)
     random = np.random.default_rng(0)
     coin = BayesianMLPClassifier(**options).fit(features, random.integers(0, 2, 200))

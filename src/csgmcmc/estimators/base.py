@@ -63,8 +63,8 @@ class BayesianMLP(BaseEstimator):
             or a function (or class) that makes one from the numbers of features and of outputs. It
             returns one logit per class, or one mean per target. `hidden_layer_sizes` and
             `activation` are then ignored, and the networks run one after another.
-        lr: step size at the start of each cycle, as for `torch.optim.Adam`; by default 0.01, which
-            is lowered if the fit diverges.
+        lr: step size at the start of each cycle, as for `torch.optim.Adam`; by default 0.01,
+            or 0.02 of the regressor, which is lowered if the fit diverges.
         temperature: 1 samples the posterior; below 1 is a cold posterior, 0 optimises. A number, or
             one for each of `prior_scale`.
         prior_scale: width of the prior: a weight has the standard deviation prior_scale /
@@ -204,8 +204,9 @@ class BayesianMLP(BaseEstimator):
         self._rows_to_check = [column[some] for column in table]
         return self
 
-    def _network(self, features: Tensor, outputs: int, _: bool, noisy: int = 0) -> nn.Module:
+    def _network(self, features: Tensor, outputs: int, per_row: bool, noisy: int = 0) -> nn.Module:
         """An initial network; of its outputs, `noisy` are scales of noise, which may be per row."""
+        del per_row
         if self.module is not None:
             return own_module(self.module, features, outputs)
         return Perceptron([features.shape[1], *self._size.widths, outputs], self.activation, noisy)

@@ -139,7 +139,7 @@ class Networks:
         """
         count, networks = len(self.ladder), [self.networks[one] for one in ids]
         rungs = [self.ladder[one % count] for one in ids]
-        scales = torch.tensor([rung.temperature or 1.0 for rung in rungs])
+        scales = torch.tensor([rung.temperature or 1.0 for rung in rungs], device="cpu")
         priors = [
             {name: each / scale for name, each in precisions_of(network, rung.prior_scale).items()}
             for network, rung, scale in zip(networks, rungs, scales, strict=True)
