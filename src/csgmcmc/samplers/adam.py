@@ -70,7 +70,6 @@ class AdamSGHMC(FusedSampler):
 
     preconditioned: ClassVar[bool] = True
     exact_stationary_variance: ClassVar[bool] = True
-    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,
