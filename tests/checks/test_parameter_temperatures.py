@@ -27,8 +27,8 @@ from csgmcmc import (
     stack,
 )
 from csgmcmc.checks import kinetic_temperatures
+from csgmcmc.checks.sampling import sampling_temperature
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.loop.watch import sampling_temperature
 from tests.checks.support import make_run, reports
 from tests.posterior.support import randomise
 from tests.support import SIGMAS

@@ -18,21 +18,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from csgmcmc.checks.evaluation import evenly_spaced
 from csgmcmc.diagnostics import kinetic_temperature, temperature_of_products
 from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import Loss, batch_loss, to_device
 from csgmcmc.loop import Stepper
-from csgmcmc.loop.watch import evenly_spaced, sampling_ticks
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import generators_of, preserved_random_state
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
+from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.schedules.base import options_at
 from csgmcmc.stacked import Stack
 
-MAX_DRAWS = 12  # at which gradients are taken
+MAX_DRAWS = 24  # at which gradients are taken
+MAX_TICKS = 1000  # of a schedule that are evaluated
 MAX_BATCHES = 32  # for the gradient at each of them
 
 Tensors = dict[str, Tensor]
@@ -81,8 +83,10 @@ def kinetic_temperatures(model: nn.Module, sampler: SGHMC) -> dict[str, Temperat
 
 def parameter_reports(
     posterior: Posterior, stepper: Stepper, loss: Loss, data: Iterable[Any]
-) -> dict[str, ParameterReport]:
-    """Noise and configurational temperature of each sampled parameter tensor, by its name.
+) -> tuple[dict[str, ParameterReport], Temperature | None, float]:
+    """Noise and temperature of each sampled parameter tensor, by name, and of all weights.
+
+    The third value is the share of the batches whose gradient is clipped.
 
     Measured with gradients of some batches of `data`, in training mode, at some of the draws. The
     model, the stepper and all random states are left unchanged.
@@ -99,12 +103,14 @@ def parameter_reports(
         raise ValueError("no parameter has both lr and temperature above 0")
     draws = [posterior.draws[i] for i in evenly_spaced(len(posterior.draws), MAX_DRAWS)]
     with preserved_random_state([*stepper.generators, *generators_of(data)]):
-        gradients = _Gradients(loss, data, posterior.members.autocast)
+        clip = stepper.settings.get("clip")
+        gradients = _Gradients(loss, data, posterior.members.autocast, clip)
         measured = [*_measure(posterior.model, draws, stepper, groups, gradients)]
     kept = [stepper.schedule(draw.step) for draw in draws]
     sampling = sampling_ticks(stepper.schedule)
     chains = stepper.model.chains if isinstance(stepper.model, Stack) else 1
     reports: dict[str, ParameterReport] = {}
+    size, total, target = 0, np.zeros(len(draws)), 0.0
     for name, (group, param) in groups.items():
         products, squares, variances = np.transpose([found[name] for found in measured])
         temperature = None
@@ -114,6 +120,9 @@ def parameter_reports(
             square = max(_mean(squares), 0.0)
             dynamics = _dynamics(sampler, {**group, **means})
             temperature = temperature_of_products(products, squared_gradient=square, **dynamics)
+            size += param.numel()
+            total += param.numel() * group["num_data"] * products
+            target += param.numel() * temperature.target
         options = [options_at(group, tick) for tick in sampling]
         injected = [sampler.uncorrected_variance(at, param) for at in options]
         if any(variance is None for variance in injected):
@@ -121,7 +130,11 @@ def parameter_reports(
         minibatch = _mean([at["lr"] ** 2 for at in options]) * _mean(variances)
         noise = StepNoise(_mean([_mean(one) for one in injected]), minibatch)
         reports[name] = ParameterReport(param.numel() // chains, noise, temperature)
-    return reports
+    if not size:
+        return reports, None, gradients.share_clipped
+    alone = {"squared_gradient": 0.0, "lr": 1.0, "num_data": 1.0, "momentum": 0.0}
+    pooled = temperature_of_products(total / size, temperature=target / size, **alone)
+    return reports, pooled, gradients.share_clipped
 
 
 def _measure(
@@ -170,8 +183,11 @@ def _in_training_mode(model: nn.Module, stepper: Stepper) -> nn.Module:
 class _Gradients:
     """Gradients of the loss over batches of the data: all of a short epoch, else some."""
 
-    def __init__(self, loss: Loss, data: Iterable[Any], autocast: torch.dtype | None) -> None:
-        self._loss, self._autocast = loss, autocast
+    def __init__(
+        self, loss: Loss, data: Iterable[Any], autocast: torch.dtype | None, clip: float | None
+    ) -> None:
+        self._loss, self._autocast, self._clip = loss, autocast, clip
+        self._clipped: list[bool] = []
         found = sum(1 for _ in islice(data, MAX_BATCHES + 1))
         if not found:
             raise ValueError("data gave no batches")
@@ -186,6 +202,11 @@ class _Gradients:
             if isinstance(data, DataLoader) and not replacement:
                 self.error_of_the_mean -= 1 / len(data)
 
+    @property
+    def share_clipped(self) -> float:
+        """Share of the batches whose gradient is longer than `clip`."""
+        return float(np.mean(self._clipped or 0.0))
+
     def at(self, model: nn.Module, params: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
         """Mean and variance over batches, at the weights that `model` has now."""
         means = {name: torch.zeros_like(param) for name, param in params.items()}
@@ -195,6 +216,9 @@ class _Gradients:
             with torch.autocast(device.type, self._autocast, enabled=self._autocast is not None):
                 loss = batch_loss(self._loss, model, to_device(batch, device))
             gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
+            if self._clip is not None:
+                norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))
+                self._clipped.append(norm.item() > self._clip)
             for name, gradient in zip(params, gradients, strict=True):
                 offset = gradient - means[name]
                 means[name] += offset / count
@@ -245,6 +269,12 @@ def _dynamics(sampler: Sampler, group: Group) -> dict[str, float]:
     """The options that the target of a temperature depends on."""
     options = {name: group[name] for name in ("lr", "num_data", "temperature")}
     return {**options, "momentum": sampler.momentum(group)}
+
+
+def sampling_ticks(schedule: Schedule) -> list[Tick]:
+    """Some ticks of the sampling stages; of all stages if there is no sampling stage."""
+    ticks = [schedule(step) for step in evenly_spaced(schedule.steps, MAX_TICKS)]
+    return [tick for tick in ticks if tick.stage == "sample"] or ticks
 
 
 def _mean(values: Any) -> float:

@@ -1,55 +1,106 @@
-"""Whether to believe a posterior: sampling, mixing, calibration, and the gain over one draw."""
+"""Whether to believe a posterior: that it predicts, was sampled, and is calibrated."""
 
-from collections.abc import Iterable
+import html
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
-from csgmcmc.checks.evaluation import Evaluation, evaluate
+from csgmcmc.checks.baselines import NOT_LEARNED, causes, check_learned
+from csgmcmc.checks.calibration import check_calibration
+from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
 from csgmcmc.checks.parameter_temperatures import ParameterReport
-from csgmcmc.checks.predictions import check_predictions
-from csgmcmc.checks.sampling import Run, as_run, check_sampling
+from csgmcmc.checks.predictions import (
+    check_average,
+    check_diversity,
+    check_mixing,
+    describe_draws,
+)
+from csgmcmc.checks.sampling import (
+    Run,
+    as_run,
+    check_sampling,
+    compare_likelihood,
+    find_wrong_num_data,
+)
 from csgmcmc.checks.verdict import Advice, Numbers, Verdict
 from csgmcmc.loaders import Loss
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.posterior import Posterior
 
-VERDICTS = ("sampling", "mixing", "calibrated", "better")
+Metric = Callable[[Array, Any], float]
+"""A number from predictions and targets: probabilities (points, classes), or means of numbers."""
+
+VERDICTS = ("learned", "sampling", "mixing", "diverse", "calibrated", "better")
+WIDTH = 100  # of a line
 
 
 @dataclass(frozen=True, repr=False)
 class Check:
-    """The verdicts of `check`.
+    """The verdicts of `check`: yes, no, unknown, or not asked for.
+
+    An answer is yes if a 99% confidence interval lies inside the tolerance, no if it lies outside,
+    and unknown in between. A wrong N makes all other answers unknown, and so does a network that
+    has not learned. A run at a temperature of at most 1 / N claims no sample of the posterior, and
+    is asked whether its draws are diverse instead.
 
     Attributes:
+        learned: does the average beat class frequencies, or the targets' mean and sd, and reach
+            half of the gain of a linear model?
         sampling: is N right, does injected noise dominate, and do the draws have the requested
             temperature?
         mixing: do the predictions of chains, or cycles, or the halves of one, agree?
-        calibrated: are the probabilities calibrated, as far as the number of points can show?
-        better: does the average beat the best of its draws, if that is picked on other data?
-        advice: what to change.
+        diverse: do the draws differ, so that averaging them lowers the NLL?
+        calibrated: are the probabilities right, or is the coverage of intervals?
+        better: is the average better than the best of its draws, picked and scaled by a
+            temperature on other data, and than the network that it started from?
+        advice: what to change, the likeliest cause first.
         numbers: everything measured, by name. The NLL of a data point is the sum over its targets
             (labels, pixels, tokens, outputs); NLLs are reported per target, the unit of the error:
             the sum over the data, divided by the number of all targets.
         parameters: noise and temperature of each parameter tensor, if the run is known.
     """
 
+    learned: Verdict
     sampling: Verdict
     mixing: Verdict
+    diverse: Verdict
     calibrated: Verdict
     better: Verdict
     advice: Advice
     numbers: Numbers
     parameters: dict[str, ParameterReport] = field(default_factory=dict)
 
+    def rows(self) -> Iterator[tuple[str, Verdict]]:
+        """The verdicts that say something; names of equal ones are joined."""
+        said = [(name, getattr(self, name)) for name in VERDICTS if getattr(self, name).words]
+        for verdict, group in groupby(said, key=lambda each: each[1]):
+            yield ", ".join(name for name, _ in group), verdict
+
     def __str__(self) -> str:
-        lines = [f"{name:<12}{getattr(self, name)}" for name in VERDICTS]
-        return "\n".join(lines + [f"{'change':<12}{advice}" for advice in self.advice])
+        rows = [*self.rows(), *(("change", words) for words in self.advice)]
+        lines: list[str] = []
+        for name, words in rows:
+            start = f"{name:<12}" if len(name) < 12 else f"{name}  "
+            wrapped = {"width": WIDTH, "subsequent_indent": " " * 12, "break_on_hyphens": False}
+            lines += textwrap.wrap(f"{start}{words}", **wrapped, break_long_words=False)
+        return "\n".join(lines)
 
     def __repr__(self) -> str:
-        answers = [f"{name}={getattr(self, name).holds}" for name in VERDICTS]
+        answers = [f"{name}={getattr(self, name).answer}" for name in VERDICTS]
         return f"Check({', '.join(answers)})"
+
+    def _repr_html_(self) -> str:
+        """The verdicts in lines that wrap, for a notebook."""
+        rows = [*self.rows(), *(("change", words) for words in self.advice)]
+        style = 'style="text-align:left;vertical-align:top;white-space:normal"'
+        cells = [(html.escape(name), html.escape(str(words))) for name, words in rows]
+        row = f"<tr><th {style}>{{}}</th><td {style}>{{}}</td></tr>"
+        return f"<table>{''.join(row.format(*each) for each in cells)}</table>"
 
 
 def check(
@@ -59,13 +110,14 @@ def check(
     run: Chain | Stepper | None = None,
     loss: Loss | None = None,
     data: Iterable[Any] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
     show: bool = False,
 ) -> Check:
-    """Check whether the draws were sampled, mix and are calibrated, in words and numbers.
+    """Check whether a posterior predicts, was sampled, mixes and is calibrated.
 
     Every draw is evaluated once on the data of `loader`. The run is needed to judge the sampling:
-    whether N times the loss is the likelihood's NLL of all data, the temperature of each parameter
-    tensor, and injected noise against minibatch noise. Random states, also those of the loaders'
+    whether N times the loss is the likelihood's NLL of all data, the temperature of the weights,
+    and injected noise against minibatch noise. Random states, also those of the loaders'
     generators, are restored.
 
     Args:
@@ -75,19 +127,75 @@ def check(
         run: the `Chain` that made the draws, or its `Stepper`; by default `posterior.run`.
         loss: loss of the run, as `Chain` takes it; by default that of the chain.
         data: training data, as `Chain` takes them; by default those of the chain.
+        metrics: functions of your own by name, from predictions (probabilities (points, classes),
+            or means) and targets to a number; `numbers` has those of the average.
         show: print the verdicts.
     """
     training = as_run(posterior, run, loss, data)
-    found = judge(posterior, evaluate(posterior, loader), training)
+    evaluation, start = evaluate(posterior, loader), start_scores(posterior, loader)
+    found = judge(posterior, evaluation, training, start, metrics)
     if show:
-        Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
+        Console(soft_wrap=True).print(str(found), highlight=False, markup=False)
     return found
 
 
-def judge(posterior: Posterior, evaluation: Evaluation, run: Run | None) -> Check:
+def judge(
+    posterior: Posterior,
+    evaluation: Evaluation,
+    run: Run | None,
+    start: Array | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+) -> Check:
     """The check of a posterior whose predictions have been evaluated."""
     numbers: Numbers = {}
     advice: Advice = []
-    mixing, calibrated, better = check_predictions(evaluation, numbers, advice)
-    sampling, parameters = check_sampling(posterior, run, numbers, advice)
-    return Check(sampling, mixing, calibrated, better, advice, numbers, parameters)
+    describe_draws(evaluation, numbers)
+    for name, metric in (metrics or {}).items():
+        averaged = evaluation.probs
+        if averaged is None:
+            averaged = evaluation.weights @ evaluation.members
+        numbers[name] = float(metric(averaged, evaluation.targets))
+    silent = Verdict(None, "", asked=False)
+    verdicts = dict.fromkeys(VERDICTS, silent)
+    likelihood = compare_likelihood(posterior, run)
+    fault = find_probs(evaluation, advice)
+    if fault is None and run is not None:
+        fault = find_wrong_num_data(run, likelihood, numbers, advice)
+    if fault is not None:  # the one cause: the rest is worth asking once it is mended
+        verdicts = dict.fromkeys(VERDICTS, Verdict(None, ""))
+        return Check(**{**verdicts, "sampling": fault}, advice=advice, numbers=numbers)
+    verdicts["learned"] = check_learned(evaluation, numbers)
+    if verdicts["learned"].holds is False:
+        problems = [] if run is None else run.stepper.problems
+        unknown = dict.fromkeys(VERDICTS[1:], Verdict(None, NOT_LEARNED))
+        found = causes(evaluation, problems, None if likelihood is None else likelihood.nll)
+        return Check(verdicts["learned"], **unknown, advice=found, numbers=numbers)
+    sampling, parameters = check_sampling(posterior, run, likelihood, numbers, advice)
+    verdicts["sampling"] = sampling
+    cold = "" if run is None else run.not_a_sample
+    if cold:
+        verdicts["mixing"] = Verdict(None, cold, asked=False)
+    else:
+        verdicts["mixing"] = check_mixing(evaluation, numbers, advice)
+    diverse = check_diversity(evaluation, numbers, advice if cold else [])
+    verdicts["diverse"] = diverse if cold or run is None else silent
+    verdicts["calibrated"] = check_calibration(evaluation, numbers, advice)
+    verdicts["better"] = check_average(evaluation, numbers, advice, start)
+    return Check(**verdicts, advice=advice, numbers=numbers, parameters=parameters)
+
+
+def find_probs(evaluation: Evaluation, advice: Advice) -> Verdict | None:
+    """A verdict if the model returns probabilities where the likelihood takes logits."""
+    if not evaluation.returns_probs:
+        return None
+    advice.append("return logits: remove the softmax at the end of the model")
+    words = "the model returns probabilities, where the likelihood and cross_entropy take logits"
+    return Verdict(False, f"{words}, so that its probabilities are never near 0 or 1")
+
+
+def start_scores(posterior: Posterior, loader: Iterable[Any]) -> Array | None:
+    """Log-scores of the trained network that the run started from, if there was one."""
+    start = getattr(posterior.run, "start", None)
+    if start is None or isinstance(loader, Iterator):
+        return None
+    return np.asarray(posterior.with_draws(start).log_scores(loader).cpu())[0]

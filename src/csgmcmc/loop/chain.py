@@ -17,12 +17,11 @@ from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.files import check_path
-from csgmcmc.loaders import Loss, batch_loss, describe_loader, is_pair, to_device
+from csgmcmc.loaders import Loss, batch_loss, describe_loader, to_device
 from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
 from csgmcmc.loop.display import Display, describe_position
 from csgmcmc.loop.fingerprint import LOOP_DEFAULTS, differing
 from csgmcmc.loop.log import ScalarLog
-from csgmcmc.loop.num_data import terms_in_mean, warn_of_num_data
 from csgmcmc.loop.stepper import Stepper
 from csgmcmc.loop.watch import Watch
 from csgmcmc.randomness import Generator
@@ -91,10 +90,13 @@ class Chain:
             replicas, gradients are averaged over them (DDP), unless the model is sharded (FSDP2).
         generators: generators that the data's transforms draw from, besides the global ones, so
             that they are saved with the chain.
-        watch: warn where N does not fit the data, where lr is unstable, or where the injected
-            noise is lost in that of the minibatches.
+        watch: warn where N does not fit the data, the loss is a sum, batches are not shuffled or
+            hold nan, or lr is unstable.
         progress: show a bar, or lines where there is no terminal.
     """
+
+    start: Draws | None = None
+    """The trained network that the chain began with, for `csgmcmc.checks`."""
 
     def __init__(
         self,
@@ -163,7 +165,6 @@ class Chain:
         # A density has no minibatches, and may begin at its mode.
         self._watches = watch and data is not None
         self._watch: Watch | None = None
-        self._num_data_checked = not (self._watches and layout.writes)
 
     @property
     def chain_id(self) -> int:
@@ -178,7 +179,7 @@ class Chain:
         """
         stepper, saved = self.stepper, self._checkpoints
         if self._watches and stepper.layout.writes:
-            self._watch = Watch(stepper, clip=self.clip)
+            self._watch = Watch(stepper, self.loss, remedy=SILENCE)
             if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
                 words = "the schedule keeps no draws, so that the store stays empty: give it keep="
                 warn(f"{words}{SILENCE}", SamplingWarning)
@@ -254,10 +255,8 @@ class Chain:
         group = self.sampler.param_groups[0]
         lr, temperature = float(group["lr"]), float(group.get("temperature", 0.0))
         info = StepInfo(self, tick, self._loss, lr, temperature)
-        if self._watch is not None:  # while the gradients are there
-            if losses is not None:
-                self._watch.look_at_loss(tick, self._loss)
-            self._watch.look(tick)
+        if self._watch is not None and losses is not None:
+            self._watch.look(tick, self._loss)
         for call in self._callbacks:
             call(info)
         if self._callbacks:  # which may have evaluated the model
@@ -286,7 +285,7 @@ class Chain:
         for (earlier, _), own in zip(unread[:-1], read[:-1], strict=True):
             self.stepper.check_loss(own, earlier)
             if self._watch is not None:
-                self._watch.look_at_loss(earlier, own.mean().item())
+                self._watch.look(earlier, own.mean().item())
         return read[-1]
 
     def _gradients(self) -> Tensor:
@@ -301,13 +300,8 @@ class Chain:
             batch = None if self._batches is None else self._batches.next()
             if self._device is not None:
                 batch = to_device(batch, self._device)
-            if not self._num_data_checked:  # a wrong N is a wrong temperature
-                self._num_data_checked = True
-                terms, replicas = None, self.stepper.layout.replicas
-                if self.loss is not None and replicas == 1 and is_pair(batch):
-                    terms = partial(terms_in_mean, self.loss, self.model, batch)
-                how = {"terms": terms, "processes": replicas, "remedy": SILENCE}
-                warn_of_num_data(self.sampler, self.data, batch, **how)
+            if self._watch is not None:
+                self._watch.look_at_batch(batch)
             shares = is_last or not isinstance(forward, nn.parallel.DistributedDataParallel)
             with nullcontext() if shares else forward.no_sync():
                 losses = self._evaluate(batch)

@@ -102,13 +102,15 @@ def calibration_chart(evaluation: Evaluation, numbers: dict[str, float]) -> str:
         axes.set(xlabel="confidence", ylabel="accuracy")
         size = 12 + 90 * curve.count / curve.count.max()
         caption = "Accuracy against confidence, in bins; a larger dot has more points, and lines "
-        caption += f"are 99% intervals. Calibration error {numbers['ece']:.3g}, by chance up to "
-        caption += f"{numbers['ece_by_chance']:.3g}."
+        caption += "are 99% intervals."
+        if "ece" in numbers:  # it was judged
+            caption += f" Calibration error {numbers['ece']:.3g}, by chance up to "
+            caption += f"{numbers['ece_by_chance']:.3g}."
     else:
         axes.set(xlabel="level of the interval", ylabel="share of targets inside")
         size = 30
         caption = "Share of targets inside central predictive intervals, with 99% intervals. "
-        caption += f"90% intervals contain {numbers['coverage_90']:.2%}."
+        caption += f"90% intervals contain {curve.accuracy[-2]:.2%}."
     axes.scatter(curve.confidence, curve.accuracy, s=size, color=BLUE, alpha=0.9)
     return _figure("calibration", figure, caption)
 
@@ -174,7 +176,8 @@ def temperature_chart(temperatures: dict[str, Temperature]) -> str:
     axes.set(xscale="log", xlabel="temperature / target", ylim=(len(names) - 0.4, -0.6))
     caption = "Temperature of each parameter tensor at the draws, relative to its target, with 99% "
     caption += "intervals. Squares are off by more than a factor of two, the grey band. Values "
-    caption += f"below a thousandth are drawn there. At most {MAX_PARAMETERS} are shown: "
+    caption += "below a thousandth are drawn there (an estimate from few draws may be negative). "
+    caption += f"At most {MAX_PARAMETERS} are shown: "
     caption += "posterior.check(loader).parameters has all numbers."
     return _figure("temperature", figure, caption)
 
