@@ -27,7 +27,7 @@ from csgmcmc import (
     stack,
 )
 from csgmcmc.checks import kinetic_temperatures
-from csgmcmc.checks.sampling import sampling_temperature
+from csgmcmc.checks.sampling import Run
 from csgmcmc.distributed import ProcessLayout
 from tests.checks.support import make_run, reports
 from tests.posterior.support import randomise
@@ -693,7 +693,7 @@ def test_memory_does_not_grow_with_batches():
 )
 def test_sampling_temperature_is_0_without_injected_noise(temperature, schedule, cold):
     run = run_of(in_order(targets_around(0.0), 10), schedule=schedule, temperature=temperature)
-    assert (sampling_temperature(run.stepper) == 0) is cold
+    assert (Run(run.stepper, None, None).temperature == 0) is cold
 
 
 def test_kinetic_temperatures_of_the_parameters_that_have_velocities():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import special
 from torch import Tensor
 
 from csgmcmc.loaders import is_pair
@@ -19,7 +20,7 @@ from csgmcmc.posterior.passes import Scores, over_draws
 from csgmcmc.posterior.predictive import ClassPredictive
 
 Array = NDArray[np.float64]
-MAX_INPUTS = 2**22  # numbers of a table of inputs that are kept
+MAX_ROWS, MAX_FEATURES = 2000, 256  # of a table of inputs that is kept
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Evaluation:
         ranks: probability below the target under the averaged prediction, (data points, outputs);
             None for classes.
         point_of_target: data point of each target.
-        inputs: a table of inputs, (data points, features); None where they are something else.
+        inputs: the first rows of a table of inputs; None where they are something else.
         input_scale: root mean square of the inputs; None where they are not one tensor of floats.
         returns_probs: whether all outputs are probabilities, where logits are expected.
     """
@@ -54,7 +55,7 @@ class Evaluation:
     targets: NDArray[Any]
     probs: Array | None = None
     ranks: Array | None = None
-    point_of_target: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    point_of_target: NDArray[Any] = field(default_factory=lambda: np.zeros(0, dtype=int))
     inputs: Array | None = None
     input_scale: float | None = None
     returns_probs: bool = False
@@ -69,11 +70,10 @@ class Evaluation:
         """NLL per target of each draw alone."""
         return -self.log_scores.mean(axis=1) / self.targets_per_point
 
-    @property
-    def average_scores(self) -> Array:
-        """Log-likelihood of each data point under the weighted average."""
-        with np.errstate(divide="ignore"):
-            return np.logaddexp.reduce(self.log_scores + np.log(self.weights)[:, None])
+    def average_scores(self, weights: Array | None = None) -> Array:
+        """Log-likelihood of each data point under the weighted average; by default of `weights`."""
+        chosen = self.weights if weights is None else weights / weights.sum()
+        return np.asarray(special.logsumexp(self.log_scores, axis=0, b=chosen[:, None]))
 
     def nll_by_draws(self, weights: Array) -> Array:
         """NLL per target of the weighted average of the first 1, 2, ... draws.
@@ -87,7 +87,7 @@ class Evaluation:
 
     def nll(self, weights: Array) -> float:
         """NLL per target of the weighted average of all draws."""
-        return float(self.nll_by_draws(weights)[-1])
+        return float(-self.average_scores(weights).mean()) / self.targets_per_point
 
     def error(self, prediction: Array) -> float:
         """Share of wrong classes, or the RMSE of numbers, of one prediction."""
@@ -132,79 +132,55 @@ def evenly_spaced(count: int, most: int) -> list[int]:
 
 def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
     """Collect the predictions of every draw for the data of `loader`, in one pass over it."""
-    likelihood = posterior.likelihood
-    inputs = _Inputs()
+    squares: list[float] = []  # their mean in each batch of inputs
+    rows: list[Tensor] = []
 
     def split(batch: Any) -> Any:
-        if is_pair(found := posterior.split(batch)):
-            inputs.add(found[0])
+        found: Any = posterior.split(batch)
+        inputs = found[0] if is_pair(found) else None
+        if isinstance(inputs, Tensor) and inputs.is_floating_point():
+            squares.append(inputs.double().square().nanmean().item())
+            is_table = inputs.ndim == 2 and inputs.shape[1] <= MAX_FEATURES
+            if is_table and sum(map(len, rows)) < MAX_ROWS:
+                rows.append(inputs)
         return found
 
     collected = over_draws(posterior, loader, "evaluating", partial(_Batch, posterior), split=split)
     batches = list(collected)
     predictions = [batch.average.result() for batch in batches]
     predictive: Any = type(predictions[0]).joined(predictions)
+    log_scores = torch.cat([batch.scores.result() for batch in batches], dim=1).cpu().numpy()
+    points = np.arange(log_scores.shape[1])
     if isinstance(predictive, ClassPredictive):
         labels = predictive.labels_numpy()
-        counts, per_point = np.full(labels.shape, True), labels.size // len(predictive.targets)
-        if isinstance(likelihood, Categorical):
-            counts = labels != likelihood.ignore_index
+        counts = np.full(labels.shape, True)
+        if isinstance(posterior.likelihood, Categorical):
+            counts = labels != posterior.likelihood.ignore_index
         members = predictive.member_probs_numpy()[:, counts]
-        found: dict[str, Any] = {"targets": labels[counts]}
-        found["probs"] = predictive.probs_numpy()[counts]
-        found["point_of_target"] = np.repeat(np.arange(len(predictive.targets)), per_point)[counts]
-        if not (np.isfinite(found["probs"]).all() and np.isfinite(members).all()):
+        if not np.isfinite(members).all():
             raise ValueError(
-                f"loader gives predictions that are not finite{inputs.describe_nan()}: remove or "
-                "fill such values, in the training data too"
+                "loader gives predictions that are not finite: remove or fill nan in the inputs, "
+                "in the training data too"
             )
+        found = {"targets": labels[counts], "probs": predictive.probs_numpy()[counts]}
     else:
         members = predictive.members.double().flatten(1).cpu().numpy()
         values = predictive.targets.double().flatten().cpu().numpy()
         below = [batch.ranks.reshape(len(batch.ranks), -1).cpu().numpy() for batch in batches]
+        counts = np.full(values.size, True)
         found = {"targets": values, "ranks": np.concatenate(below)}
-        points = np.arange(len(found["ranks"]))
-        found["point_of_target"] = np.repeat(points, values.size // len(points))
     return Evaluation(
         weights=posterior.weights,
         chain_ids=np.array([draw.chain_id for draw in posterior.draws]),
         cycles=posterior.cycles,
-        log_scores=torch.cat([batch.scores.result() for batch in batches], dim=1).cpu().numpy(),
+        log_scores=log_scores,
         members=members,
-        inputs=inputs.table(),
-        input_scale=inputs.scale,
+        point_of_target=np.repeat(points, counts.size // points.size)[counts],
+        inputs=torch.cat(rows).double().cpu().numpy() if rows else None,
+        input_scale=float(np.mean(squares)) ** 0.5 if squares else None,
         returns_probs=all(batch.are_probs for batch in batches),
         **found,
     )
-
-
-class _Inputs:
-    """What is kept of the inputs: their scale, and a table of them if they are one."""
-
-    def __init__(self) -> None:
-        self._rows: list[Tensor] | None = []
-        self._squares, self._count, self._not_finite = 0.0, 0, 0
-
-    def add(self, inputs: Any) -> None:
-        if not (isinstance(inputs, Tensor) and inputs.is_floating_point()):
-            self._rows = None
-            return
-        finite = inputs[inputs.isfinite()].double()
-        self._squares += finite.square().sum().item()
-        self._count += finite.numel()
-        self._not_finite += inputs.numel() - finite.numel()
-        is_table = inputs.ndim == 2 and self._count <= MAX_INPUTS
-        self._rows = [*self._rows, inputs] if is_table and self._rows is not None else None
-
-    def table(self) -> Array | None:
-        return None if self._rows is None else torch.cat(self._rows).double().cpu().numpy()
-
-    @property
-    def scale(self) -> float | None:
-        return (self._squares / self._count) ** 0.5 if self._count else None
-
-    def describe_nan(self) -> str:
-        return f": {self._not_finite:,} numbers of its inputs are not" if self._not_finite else ""
 
 
 def _are_probs(outputs: Any, likelihood: Any) -> bool:

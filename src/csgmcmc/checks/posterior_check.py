@@ -3,14 +3,15 @@
 import html
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
-from csgmcmc.checks.baselines import NOT_LEARNED, causes, check_learned
+from csgmcmc.checks.baselines import causes, check_learned
 from csgmcmc.checks.calibration import check_calibration
 from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
 from csgmcmc.checks.parameter_temperatures import ParameterReport
@@ -27,7 +28,7 @@ from csgmcmc.checks.sampling import (
     compare_likelihood,
     find_wrong_num_data,
 )
-from csgmcmc.checks.verdict import Advice, Numbers, Verdict
+from csgmcmc.checks.verdict import Numbers, Verdict
 from csgmcmc.loaders import Loss
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.posterior import Posterior
@@ -37,6 +38,12 @@ Metric = Callable[[Array, Any], float]
 
 VERDICTS = ("learned", "sampling", "mixing", "diverse", "calibrated", "better")
 WIDTH = 100  # of a line
+RETURNS_PROBS = (
+    "the model returns probabilities, where the likelihood and cross_entropy take logits, so that "
+    "its probabilities are never near 0 or 1"
+)
+NOT_LEARNED = "the network has not learned"
+REMOVE_SOFTMAX = "return logits: remove the softmax at the end of the model"
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +65,6 @@ class Check:
         calibrated: are the probabilities right, or is the coverage of intervals?
         better: is the average better than the best of its draws, picked and scaled by a
             temperature on other data, and than the network that it started from?
-        advice: what to change, the likeliest cause first.
         numbers: everything measured, by name. The NLL of a data point is the sum over its targets
             (labels, pixels, tokens, outputs); NLLs are reported per target, the unit of the error:
             the sum over the data, divided by the number of all targets.
@@ -71,24 +77,24 @@ class Check:
     diverse: Verdict
     calibrated: Verdict
     better: Verdict
-    advice: Advice
     numbers: Numbers
     parameters: dict[str, ParameterReport] = field(default_factory=dict)
 
-    def rows(self) -> Iterator[tuple[str, Verdict]]:
-        """The verdicts that say something; names of equal ones are joined."""
+    @property
+    def advice(self) -> list[str]:
+        """What to change, the likeliest cause first."""
+        return [words for name in VERDICTS for words in getattr(self, name).advice]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The verdicts that say something, equal ones joined, and the advice, for a reader."""
         said = [(name, getattr(self, name)) for name in VERDICTS if getattr(self, name).words]
-        for verdict, group in groupby(said, key=lambda each: each[1]):
-            yield ", ".join(name for name, _ in group), verdict
+        joined = groupby(said, key=lambda each: each[1])
+        rows = [(", ".join(name for name, _ in names), str(each)) for each, names in joined]
+        return rows + [("change", words) for words in self.advice]
 
     def __str__(self) -> str:
-        rows = [*self.rows(), *(("change", words) for words in self.advice)]
-        lines: list[str] = []
-        for name, words in rows:
-            start = f"{name:<12}" if len(name) < 12 else f"{name}  "
-            wrapped = {"width": WIDTH, "subsequent_indent": " " * 12, "break_on_hyphens": False}
-            lines += textwrap.wrap(f"{start}{words}", **wrapped, break_long_words=False)
-        return "\n".join(lines)
+        wrapped = partial(textwrap.fill, width=WIDTH, subsequent_indent=" " * 12)
+        return "\n".join(wrapped(f"{f'{name} ':<12}{words}") for name, words in self.rows())
 
     def __repr__(self) -> str:
         answers = [f"{name}={getattr(self, name).answer}" for name in VERDICTS]
@@ -96,11 +102,9 @@ class Check:
 
     def _repr_html_(self) -> str:
         """The verdicts in lines that wrap, for a notebook."""
-        rows = [*self.rows(), *(("change", words) for words in self.advice)]
-        style = 'style="text-align:left;vertical-align:top;white-space:normal"'
-        cells = [(html.escape(name), html.escape(str(words))) for name, words in rows]
-        row = f"<tr><th {style}>{{}}</th><td {style}>{{}}</td></tr>"
-        return f"<table>{''.join(row.format(*each) for each in cells)}</table>"
+        row = '<tr style="text-align:left;vertical-align:top"><th>{}</th><td>{}</td></tr>'
+        rows = (row.format(name, html.escape(words)) for name, words in self.rows())
+        return f'<table style="white-space:normal">{"".join(rows)}</table>'
 
 
 def check(
@@ -135,7 +139,7 @@ def check(
     evaluation, start = evaluate(posterior, loader), start_scores(posterior, loader)
     found = judge(posterior, evaluation, training, start, metrics)
     if show:
-        Console(soft_wrap=True).print(str(found), highlight=False, markup=False)
+        Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
     return found
 
 
@@ -148,49 +152,35 @@ def judge(
 ) -> Check:
     """The check of a posterior whose predictions have been evaluated."""
     numbers: Numbers = {}
-    advice: Advice = []
     describe_draws(evaluation, numbers)
+    averaged = evaluation.probs
+    if averaged is None:
+        averaged = evaluation.weights @ evaluation.members
     for name, metric in (metrics or {}).items():
-        averaged = evaluation.probs
-        if averaged is None:
-            averaged = evaluation.weights @ evaluation.members
         numbers[name] = float(metric(averaged, evaluation.targets))
-    silent = Verdict(None, "", asked=False)
-    verdicts = dict.fromkeys(VERDICTS, silent)
-    likelihood = compare_likelihood(posterior, run)
-    fault = find_probs(evaluation, advice)
-    if fault is None and run is not None:
-        fault = find_wrong_num_data(run, likelihood, numbers, advice)
+    likelihood, fault = compare_likelihood(posterior, run), None
+    if evaluation.returns_probs:
+        fault = Verdict(False, RETURNS_PROBS, (REMOVE_SOFTMAX,))
+    elif run is not None and likelihood is not None:
+        fault = find_wrong_num_data(run, likelihood, numbers)
     if fault is not None:  # the one cause: the rest is worth asking once it is mended
-        verdicts = dict.fromkeys(VERDICTS, Verdict(None, ""))
-        return Check(**{**verdicts, "sampling": fault}, advice=advice, numbers=numbers)
-    verdicts["learned"] = check_learned(evaluation, numbers)
-    if verdicts["learned"].holds is False:
-        problems = [] if run is None else run.stepper.problems
-        unknown = dict.fromkeys(VERDICTS[1:], Verdict(None, NOT_LEARNED))
-        found = causes(evaluation, problems, None if likelihood is None else likelihood.nll)
-        return Check(verdicts["learned"], **unknown, advice=found, numbers=numbers)
-    sampling, parameters = check_sampling(posterior, run, likelihood, numbers, advice)
-    verdicts["sampling"] = sampling
+        unknown = Verdict(None, "")
+        return Check(unknown, fault, unknown, unknown, unknown, unknown, numbers)
+    learned = check_learned(evaluation, numbers)
+    if learned.holds is False:
+        loss = None if likelihood is None else likelihood.nll
+        found = causes(evaluation, [] if run is None else run.stepper.problems, loss)
+        learned, unknown = replace(learned, advice=found), Verdict(None, NOT_LEARNED)
+        return Check(learned, unknown, unknown, unknown, unknown, unknown, numbers)
+    sampling, parameters = check_sampling(posterior, run, likelihood, numbers)
     cold = "" if run is None else run.not_a_sample
-    if cold:
-        verdicts["mixing"] = Verdict(None, cold, asked=False)
-    else:
-        verdicts["mixing"] = check_mixing(evaluation, numbers, advice)
-    diverse = check_diversity(evaluation, numbers, advice if cold else [])
-    verdicts["diverse"] = diverse if cold or run is None else silent
-    verdicts["calibrated"] = check_calibration(evaluation, numbers, advice)
-    verdicts["better"] = check_average(evaluation, numbers, advice, start)
-    return Check(**verdicts, advice=advice, numbers=numbers, parameters=parameters)
-
-
-def find_probs(evaluation: Evaluation, advice: Advice) -> Verdict | None:
-    """A verdict if the model returns probabilities where the likelihood takes logits."""
-    if not evaluation.returns_probs:
-        return None
-    advice.append("return logits: remove the softmax at the end of the model")
-    words = "the model returns probabilities, where the likelihood and cross_entropy take logits"
-    return Verdict(False, f"{words}, so that its probabilities are never near 0 or 1")
+    mixing = Verdict(None, cold, asked=False) if cold else check_mixing(evaluation, numbers)
+    diverse = check_diversity(evaluation, numbers)
+    if run is not None and not cold:
+        diverse = Verdict(None, "", asked=False)
+    calibrated = check_calibration(evaluation, numbers)
+    better = check_average(evaluation, numbers, start)
+    return Check(learned, sampling, mixing, diverse, calibrated, better, numbers, parameters)
 
 
 def start_scores(posterior: Posterior, loader: Iterable[Any]) -> Array | None:

@@ -11,7 +11,6 @@ from csgmcmc.checks.evaluation import Array, Evaluation, evenly_spaced
 from csgmcmc.checks.verdict import (
     HELD_OUT,
     LEVEL,
-    Advice,
     Interval,
     Numbers,
     Verdict,
@@ -46,39 +45,33 @@ def describe_draws(evaluation: Evaluation, numbers: Numbers) -> None:
         numbers[f"{name}_between_cycles"] = differ.between
 
 
-def check_mixing(evaluation: Evaluation, numbers: Numbers, advice: Advice) -> Verdict:
+def check_mixing(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     """R-hat of predictions: between chains, else between cycles, else between halves."""
     values = evaluation.members
     if evaluation.probs is not None:
         values = values[:, np.arange(values.shape[1]), evaluation.targets]
-    probes = _probes(values)
-    what, groups = "chains", evaluation.chain_ids
+    probes, what, groups = _probes(values), "chains", evaluation.chain_ids
     if len(set(groups.tolist())) == 1:
         what, groups = "cycles", evaluation.cycles
     if len(set(groups.tolist())) == 1:
         what, groups = "halves", (np.arange(len(probes)) * 2 // len(probes))
     arranged = diagnostics.cycles_as_chains(probes, groups)
-    each = what.removesuffix("s") if what != "halves" else "half"
+    draws = f"draws in each {'half' if what == 'halves' else what.removesuffix('s')}"
     if len(arranged) < 2 or arranged.shape[1] < 2:
-        return Verdict(None, f"needs several draws in each {each}")
+        return Verdict(None, f"needs several {draws}")
     found, needed = r_hat_interval(arranged)
     numbers["r_hat"], numbers["r_hat_low"], numbers["r_hat_high"] = found
     holds = found.within(0, MAX_R_HAT)
     words = f"R-hat of predictions between {what} {found} (at most {MAX_R_HAT})"
     if holds is None:
-        has = f"has {arranged.shape[1]}"
         wanted = "many more" if needed is None else f"about {needed:,}"
-        words = f"{words}: needs {wanted} draws in each {each}, {has}"
+        words += f": needs {wanted} {draws}, has {arranged.shape[1]}"
     if arranged.shape[1] >= MIN_DRAWS_FOR_ESS:
-        ess = diagnostics.effective_sample_size(arranged)
-        numbers["ess"] = float(np.nanmedian(ess))
+        numbers["ess"] = float(np.nanmedian(diagnostics.effective_sample_size(arranged)))
         words += f"; ESS {numbers['ess']:.0f} of {len(probes)} draws"
-    if holds is False:
-        advice.append(
-            f"the {what} predict differently, so that one does not represent the posterior: keep "
-            "them all, and take more steps"
-        )
-    return Verdict(holds, words)
+    advice = f"the {what} predict differently, so that one does not represent the posterior: keep "
+    advice += "them all, and take more steps"
+    return Verdict(holds, words, (advice,) if holds is False else ())
 
 
 def r_hat_interval(arranged: Array) -> tuple[Interval, int | None]:
@@ -111,41 +104,30 @@ def r_hat_interval(arranged: Array) -> tuple[Interval, int | None]:
     return Interval(*(math.sqrt(1 + each) for each in (rho, *bounds))), needed
 
 
-def check_diversity(evaluation: Evaluation, numbers: Numbers, advice: Advice) -> Verdict:
+def check_diversity(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     """What averaging gains over the mean draw: nothing if all draws predict the same."""
     if len(evaluation.weights) == 1:
         return Verdict(None, "needs at least 2 draws")
     mean = (evaluation.weights[:, None] * evaluation.log_scores).sum(0)
-    gains = (evaluation.average_scores - mean) / evaluation.targets_per_point
+    gains = (evaluation.average_scores() - mean) / evaluation.targets_per_point
     found = mean_interval(gains)
     numbers["gain_of_averaging"] = found.value
-    is_number = evaluation.probs is None
-    least = MIN_DIVERSITY * (1.0 if is_number else numbers["nll"])
-    holds = found.within(least)
+    least = MIN_DIVERSITY * (1.0 if evaluation.probs is None else numbers["nll"])
     words = f"averaging lowers the NLL by {found} (at least {number(least)})"
-    names = {where: f"disagreement_{where}_cycles" for where in ("within", "between")}
-    shares = {where: numbers.get(name, math.nan) for where, name in names.items()}
-    known = [f"{share:.1%} {where} cycles" for where, share in shares.items() if share >= 0]
-    words += f"; draws disagree on {', '.join(known)}" if known else ""
-    if holds is None:
-        words += f": {found.needed(len(gains), HELD_OUT, least)}"
-    if holds is False:
-        advice.append(
-            "the draws are nearly the same network: more cycles, less exploration or a higher "
-            "temperature make them differ"
-        )
-    return Verdict(holds, words)
+    for where in ("within", "between"):
+        share = numbers.get(f"disagreement_{where}_cycles", math.nan)
+        words += f"; draws disagree on {share:.1%} {where} cycles" if share >= 0 else ""
+    advice = "the draws are nearly the same network: more cycles, less exploration or a higher "
+    return found.judge(words, f"{advice}temperature make them differ", len(gains), HELD_OUT, least)
 
 
-def check_average(
-    evaluation: Evaluation, numbers: Numbers, advice: Advice, start: Array | None = None
-) -> Verdict:
+def check_average(evaluation: Evaluation, numbers: Numbers, start: Array | None = None) -> Verdict:
     """The average against the best draw, and against the network that the run started from.
 
     The best draw is picked, and of classes scaled by a temperature, on one half of the points for
     the other half. `start` are the log-scores of the starting network.
     """
-    ours = evaluation.average_scores / evaluation.targets_per_point
+    ours = evaluation.average_scores() / evaluation.targets_per_point
     unit = " per target" if evaluation.targets_per_point != 1 else ""
     words = f"NLL{unit} of the average {number(numbers['nll'])}"
     rivals: dict[str, Array] = {}
@@ -159,8 +141,7 @@ def check_average(
         )
         if evaluation.probs is not None:
             words += f" ({number(numbers['nll_picked_draw_scaled'])} scaled by a temperature)"
-        is_better = scaled.mean() > picked.mean()
-        rivals["the best draw"] = scaled if is_better else picked
+        rivals["the best draw"] = scaled if scaled.mean() > picked.mean() else picked
     if start is not None:
         rivals["the starting network"] = start / evaluation.targets_per_point
         numbers["nll_start"] = float(-rivals["the starting network"].mean())
@@ -169,13 +150,14 @@ def check_average(
         return Verdict(None, f"{words}, the only draw")
     name = max(rivals, key=lambda each: float(rivals[each].mean()))
     gain = mean_interval(ours - rivals[name], least=ROUNDING)
-    holds = gain.within(0)
     words += f": lower by {gain} than {name}"
-    if holds is None:
-        words += f": {gain.needed(len(ours), HELD_OUT, 0)}"
-    if holds is False:
-        advice.append(_advice_on_average(evaluation, name))
-    return Verdict(holds, words)
+    advice = (
+        "sampling made the network worse: a lower temperature, a smaller lr, or more weight decay; "
+        "the starting network with temperature scaling may do"
+    )
+    if gain.within(0) is False and name == "the best draw":
+        advice = _advice_on_average(evaluation)
+    return gain.judge(words, advice, len(ours), HELD_OUT, 0)
 
 
 def _picked_draw(evaluation: Evaluation) -> tuple[Array, Array]:
@@ -199,26 +181,19 @@ def _picked_draw(evaluation: Evaluation) -> tuple[Array, Array]:
     return picked, scaled
 
 
-def _advice_on_average(evaluation: Evaluation, rival: str) -> str:
-    """Advice where the average is worse than one network: drop a bad cycle, or diversify."""
-    if rival == "the starting network":
-        return (
-            "sampling made the network worse: a lower temperature, a smaller lr, or more weight "
-            "decay; the starting network with temperature scaling may do"
-        )
+def _advice_on_average(evaluation: Evaluation) -> str:
+    """Advice where the average is worse than one draw: drop a bad cycle, or diversify."""
     cycles = sorted(set(evaluation.cycles.tolist()))
-    for number_of_cycle in cycles:
-        weights = evaluation.weights * (evaluation.cycles != number_of_cycle)
+    for cycle in cycles:
+        weights = evaluation.weights * (evaluation.cycles != cycle)
         if not weights.any():
             continue
-        with np.errstate(divide="ignore"):
-            logs = np.log(weights / weights.sum())[:, None]
-        without = np.logaddexp.reduce(evaluation.log_scores + logs)
-        gain = (without - evaluation.average_scores) / evaluation.targets_per_point
+        gain = evaluation.average_scores(weights) - evaluation.average_scores()
+        gain /= evaluation.targets_per_point
         if gain.mean() > 2 * stats.sem(gain) > 0:
             return (
-                f"cycle {number_of_cycle + 1} of {len(cycles)} is bad, without it the NLL is lower "
-                f"by {number(gain.mean())} (standard error {number(stats.sem(gain))}): "
+                f"cycle {cycle + 1} of {len(cycles)} is bad, without it the NLL is lower by "
+                f"{number(gain.mean())} (standard error {number(stats.sem(gain))}): "
                 'weigh("stacking", held_out) gives it less weight, burn_in keeps no draws of the '
                 "first, more steps make cycles longer"
             )

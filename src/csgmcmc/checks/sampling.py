@@ -15,7 +15,7 @@ from csgmcmc.checks.parameter_temperatures import (
     parameter_reports,
     sampling_ticks,
 )
-from csgmcmc.checks.verdict import Advice, Interval, Numbers, Verdict, number
+from csgmcmc.checks.verdict import Interval, Numbers, Verdict, number
 from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.loaders import Loss, check_data
 from csgmcmc.loop import Chain, Stepper
@@ -32,7 +32,6 @@ NEGLIGIBLE = 0.1  # ratio of injected to minibatch noise below which the latter 
 MAX_NAMES = 4  # of parameters in a verdict
 RANDOM = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._BatchNorm)  # in training mode
 
-WAYS = ("too cold", "too hot")
 REMEDIES = {
     "too cold": "the draws have not spread out to the temperature asked for: sample longer (more "
     "steps, less exploration), or raise lr",
@@ -49,14 +48,21 @@ class Run(NamedTuple):
     data: Iterable[Any] | None
 
     @property
+    def temperature(self) -> float:
+        """The highest of the sampling stages; 0 if no noise is injected there."""
+        if not isinstance(self.stepper.sampler, Sampler):
+            return 0.0
+        groups, ticks = self.stepper.sampler.param_groups, sampling_ticks(self.stepper.schedule)
+        return max(options_at(group, tick)["temperature"] for group in groups for tick in ticks)
+
+    @property
     def not_a_sample(self) -> str:
         """Why the draws are not meant as a sample of the posterior; empty if they are."""
-        temperature = sampling_temperature(self.stepper)
-        if temperature == 0:
+        if self.temperature == 0:
             return "no noise was injected (temperature 0)"
-        sizes = [group.get("num_data", 1.0) for group in self.stepper.sampler.param_groups]
-        is_cold = temperature <= min(1.01 / max(sizes), MAX_SNAPSHOT)
-        return f"temperature {number(temperature)}" if is_cold else ""
+        largest = max(group["num_data"] for group in self.stepper.sampler.param_groups)
+        is_cold = self.temperature <= min(1.01 / largest, MAX_SNAPSHOT)
+        return f"temperature {number(self.temperature)}" if is_cold else ""
 
 
 def as_run(
@@ -83,147 +89,133 @@ def compare_likelihood(posterior: Posterior, run: Run | None) -> LikelihoodRatio
     """The loss of the run compared with the posterior's likelihood, if that can be done."""
     if run is None or run.loss is None or run.data is None or isinstance(run.data, Iterator):
         return None
-    if sampling_temperature(run.stepper) == 0:  # N does not matter
+    if run.temperature == 0:  # N does not matter
         return None
     with suppress(ValueError, RuntimeError):  # the likelihood does not fit these batches
         return likelihood_ratio(posterior, run.loss, run.data, run.stepper.generators)
     return None
 
 
-def find_wrong_num_data(
-    run: Run, found: LikelihoodRatio | None, numbers: Numbers, advice: Advice
-) -> Verdict | None:
+def find_wrong_num_data(run: Run, found: LikelihoodRatio, numbers: Numbers) -> Verdict | None:
     """A verdict if N * loss is not the NLL of all data: then nothing else is worth asking."""
-    if found is None:
-        return None
     numbers["loss_nll_cosine"] = found.cosine
     if found.cosine < MIN_COSINE:  # another loss, such as one with label smoothing
         return None
     ratios = [group["num_data"] / found.num_data for group in run.stepper.sampler.param_groups]
     ratio = max(ratios, key=lambda each: abs(math.log(each)))  # the worst
-    numbers["num_data_expected"] = found.num_data
-    numbers["num_data_ratio"] = ratio
+    numbers["num_data_expected"], numbers["num_data_ratio"] = found.num_data, ratio
     if abs(ratio - 1) <= NUM_DATA_TOLERANCE:
         return None
+    words = "the loss is a sum over the batch, not its mean"
+    advice = 'give a mean: reduction="mean", or divide the loss by the batch size'
+    if not found.is_sum:
+        words = f"num_data={ratio * found.num_data:g}, but N x loss is the likelihood's NLL of all "
+        words += f"data for N={found.num_data:.0f}"
+        advice = f"make the sampler with num_data={found.num_data:.0f}, or scale the loss: N x "
+        advice += "loss must equal the negative log-likelihood of all data"
     heat = f"{number(max(ratio, 1 / ratio))} times too {'hot' if ratio < 1 else 'cold'}"
-    if found.is_sum:
-        advice.append('give a mean: reduction="mean", or divide the loss by the batch size')
-        words = "the loss is a sum over the batch, not its mean"
-        return Verdict(False, f"{words}, so that the posterior is {heat}")
-    advice.append(
-        f"make the sampler with num_data={found.num_data:.0f}, or scale the loss: N x loss must "
-        "equal the negative log-likelihood of all data"
-    )
-    return Verdict(
-        False,
-        f"num_data={ratio * found.num_data:g}, but N x loss is the likelihood's NLL of all data "
-        f"for N={found.num_data:.0f}, so that the posterior is {heat}",
-    )
+    return Verdict(False, f"{words}, so that the posterior is {heat}", (advice,))
 
 
 def check_sampling(
-    posterior: Posterior,
-    run: Run | None,
-    found: LikelihoodRatio | None,
-    numbers: Numbers,
-    advice: Advice,
+    posterior: Posterior, run: Run | None, found: LikelihoodRatio | None, numbers: Numbers
 ) -> tuple[Verdict, dict[str, ParameterReport]]:
     """The verdict, and the noise and temperature of each parameter tensor."""
     if run is None:
         return Verdict(None, "needs the run that made the draws: run=, a Chain or a Stepper"), {}
-    temperature, cold = sampling_temperature(run.stepper), run.not_a_sample
-    if temperature == 0:
-        return Verdict(None, cold, asked=False), {}
-    if run.loss is None or run.data is None or isinstance(run.data, Iterator):
+    cold, missing, measured = run.not_a_sample, "", None
+    if run.loss is None or run.data is None:
         missing = "needs the loss and the training data too: loss= and data="
-        if isinstance(run.data, Iterator):
-            missing = "data can be read only once: give a DataLoader as data="
+    elif isinstance(run.data, Iterator):
+        missing = "data can be read only once: give a DataLoader as data="
+    elif run.temperature > 0:
+        try:
+            measured = parameter_reports(posterior, run.stepper, run.loss, run.data)
+        except ValueError as error:
+            missing = str(error)
+    if measured is None:
         return Verdict(None, cold or missing, asked=not cold), {}
-    try:
-        measured = parameter_reports(posterior, run.stepper, run.loss, run.data)
-    except ValueError as error:
-        return Verdict(None, cold or str(error), asked=not cold), {}
-    parameters, found_heat, numbers["share_clipped"] = measured
+    parameters, heat, numbers["share_clipped"] = measured
     injected = sum(report.size * report.noise.injected for report in parameters.values())
     minibatch = sum(report.size * report.noise.minibatch for report in parameters.values())
     numbers["noise_ratio"] = injected / minibatch if minibatch > 0 else math.inf
-    if found_heat is not None:
-        names = ("value", "low", "high", "target")
-        numbers.update({f"temperature_{name}": getattr(found_heat, name) for name in names})
+    if heat is not None:
+        numbers |= {f"temperature_{name}": value for name, value in heat._asdict().items()}
     if cold:
         return Verdict(None, cold, asked=False), parameters
+    if (fault := _find_fault(run, found, numbers)) is not None:
+        return fault, parameters
+    if heat is None:
+        return Verdict(None, "a temperature needs at least 2 draws"), parameters
     draws = min(len(posterior.draws), MAX_DRAWS)
-    return _judge(run, found, parameters, found_heat, draws, numbers, advice), parameters
+    return _judge_temperature(run, parameters, heat, draws, numbers), parameters
 
 
-def _judge(
-    run: Run,
-    found: LikelihoodRatio | None,
-    parameters: dict[str, ParameterReport],
-    heat: Temperature | None,
-    draws: int,
-    numbers: Numbers,
-    advice: Advice,
-) -> Verdict:
-    """The verdict on a run that is meant to sample: the first cause that is found."""
-    ratio, temperature = numbers["noise_ratio"], sampling_temperature(run.stepper)
+def _find_fault(run: Run, found: LikelihoodRatio | None, numbers: Numbers) -> Verdict | None:
+    """A cause for which the draws cannot follow the posterior, whatever their temperature."""
+    ratio, clipped = numbers["noise_ratio"], numbers["share_clipped"]
     if found is not None and found.cosine < MIN_COSINE:
-        advice.append(
+        words = "the loss is not the posterior's likelihood: the cosine between their gradients is "
+        words += f"{number(found.cosine)} (at least {MIN_COSINE})"
+        advice = (
             "give the plain negative log-likelihood as the loss, and a prior to the sampler: label "
             "smoothing, class weights and penalties change what is sampled; or give the posterior "
             "the likelihood of this loss"
         )
-        return Verdict(
-            False,
-            "the loss is not the posterior's likelihood: the cosine between their gradients is "
-            f"{number(found.cosine)} (at least {MIN_COSINE})",
-        )
-    if numbers["share_clipped"] > MAX_SHARE_OFF:
-        advice.append("clipping changes the stationary distribution: lower lr, or raise clip")
-        words = f"clip still acts on {numbers['share_clipped']:.0%} of the batches at the draws"
-        return Verdict(False, f"{words} (at most {MAX_SHARE_OFF:.0%})")
-    if ratio < NEGLIGIBLE and not getattr(run.stepper.sampler, "thermostat", False):
-        heated = temperature * (1 + 1 / ratio) if ratio else math.inf
-        advice.append(
+    elif clipped > MAX_SHARE_OFF:
+        words = f"clip still acts on {clipped:.0%} of the batches at the draws (at most "
+        words += f"{MAX_SHARE_OFF:.0%})"
+        advice = "clipping changes the stationary distribution: lower lr, or raise clip"
+    elif ratio < NEGLIGIBLE and not getattr(run.stepper.sampler, "thermostat", False):
+        heated = run.temperature * (1 + 1 / ratio) if ratio else math.inf
+        words = f"{describe_noise(ratio)} (at least {NEGLIGIBLE})"
+        advice = (
             f"minibatch noise heats the chain to a temperature of up to {number(heated)}: raise "
             "the batch size, lower lr, or give SGHMC gradient_variance="
         )
-        return Verdict(False, f"{describe_noise(ratio)} (at least {NEGLIGIBLE})")
-    if heat is None:
-        return Verdict(None, "a temperature needs at least 2 draws")
-    ways = {name: way_off(one.temperature) for name, one in parameters.items()}
-    off = {way: [name for name in ways if ways[name] == way] for way in WAYS}
+    else:
+        return None
+    return Verdict(False, words, (advice,))
+
+
+def _judge_temperature(
+    run: Run,
+    parameters: dict[str, ParameterReport],
+    heat: Temperature,
+    draws: int,
+    numbers: Numbers,
+) -> Verdict:
+    """The verdict on the temperature of all weights, and on that of most tensors."""
     size = sum(report.size for report in parameters.values())
-    for way, names in off.items():
-        share = sum(parameters[name].size for name in names) / size
-        numbers[f"share_{way.replace(' ', '_')}"] = share
-    share_off = numbers["share_too_cold"] + numbers["share_too_hot"]
+    off: dict[str, list[str]] = {"too cold": [], "too hot": []}
+    for name, report in parameters.items():
+        if (way := way_off(report.temperature)) is not None:
+            off[way].append(name)
+    shares = {way: sum(parameters[name].size for name in off[way]) / size for way in off}
+    numbers |= {f"share_{way.replace(' ', '_')}": share for way, share in shares.items()}
     interval = Interval(heat.value / heat.target, heat.low / heat.target, heat.high / heat.target)
-    holds = interval.within(1 / TEMPERATURE_FACTOR, TEMPERATURE_FACTOR)
+    bounds = 1 / TEMPERATURE_FACTOR, TEMPERATURE_FACTOR
+    holds = interval.within(*bounds)
     words = (
         f"temperature {number(heat.low)} to {number(heat.high)}, asked for {number(heat.target)} "
         f"(to a factor of {TEMPERATURE_FACTOR})"
     )
     random = sorted({type(m).__name__ for m in run.stepper.model.modules() if _is_random(m)})
     if random and holds is not False:
-        words = f"{', '.join(random)} in training mode makes the loss random; {words}"
-        return Verdict(None, words)
-    if holds and share_off <= MAX_SHARE_OFF and run.stepper.problems:
-        advice += run.stepper.problems
-        return Verdict(None, f"{words}, but the run was warned")
-    if holds and share_off <= MAX_SHARE_OFF:
-        return Verdict(True, f"{words}; {describe_noise(ratio)}")
-    if holds is False or share_off > MAX_SHARE_OFF:
-        way = "too cold" if numbers["share_too_cold"] > numbers["share_too_hot"] else "too hot"
-        if share_off == 0:
+        return Verdict(None, f"{', '.join(random)} in training mode makes the loss random; {words}")
+    if holds is False or sum(shares.values()) > MAX_SHARE_OFF:
+        way = max(off, key=lambda each: shares[each])
+        if not any(shares.values()):
             way = "too cold" if interval.value < 1 else "too hot"
-        advice.append(REMEDIES[way])
         names = off[way]
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         blamed = f": {', '.join(names[:MAX_NAMES])}{more}" if names else ""
-        return Verdict(False, f"{words}; too {way.split()[1]}{blamed}")
-    needed = interval.needed(draws, "draws", 1 / TEMPERATURE_FACTOR, TEMPERATURE_FACTOR)
-    return Verdict(None, f"{words}: {needed}")
+        return Verdict(False, f"{words}; {way}{blamed}", (REMEDIES[way],))
+    if holds and run.stepper.problems:
+        return Verdict(None, f"{words}, but the run was warned", tuple(run.stepper.problems))
+    if holds:
+        words += f"; {describe_noise(numbers['noise_ratio'])}"
+    return interval.judge(words, "", draws, "draws", *bounds)
 
 
 def describe_noise(ratio: float) -> str:
@@ -231,14 +223,6 @@ def describe_noise(ratio: float) -> str:
     if math.isinf(ratio):
         return "the minibatches add no noise"
     return f"injected noise is {number(ratio)} times that of the minibatches"
-
-
-def sampling_temperature(stepper: Stepper) -> float:
-    """The highest temperature of the sampling stages; 0 if no noise is injected there."""
-    if not isinstance(stepper.sampler, Sampler):
-        return 0.0
-    groups, ticks = stepper.sampler.param_groups, sampling_ticks(stepper.schedule)
-    return max(options_at(group, tick)["temperature"] for group in groups for tick in ticks)
 
 
 def way_off(found: Temperature | None) -> str | None:

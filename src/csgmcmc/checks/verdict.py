@@ -13,7 +13,6 @@ HELD_OUT = "held-out points"
 TOO_MANY = 1e6  # a need for more than this is not named
 
 Numbers = dict[str, float]
-Advice = list[str]
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,13 @@ class Verdict:
     Attributes:
         holds: True for yes, False for no, None if it is unknown or was not asked.
         words: the interval that was judged, and its tolerance.
+        advice: what to change.
         asked: False if the run does not claim it, such as a sample at a temperature near 0.
     """
 
     holds: bool | None
     words: str
+    advice: tuple[str, ...] = ()
     asked: bool = True
 
     @property
@@ -53,14 +54,20 @@ class Interval(NamedTuple):
             return True
         return False if self.high < low or self.low > high else None
 
-    def needed(self, count: int, noun: str, low: float, high: float = math.inf) -> str:
-        """How many of what was counted would make the interval decide, in words."""
-        room = min(abs(self.value - low), abs(high - self.value))
-        width = max(self.high - self.value, self.value - self.low)
-        many = count * (width / room) ** 2 if room > 0 else math.inf
-        if not many < TOO_MANY:
-            return f"too close to the tolerance to decide by {noun}"
-        return f"needs about {rounded_up(many):,} {noun}, has {count:,}"
+    def judge(
+        self, words: str, advice: str, count: int, noun: str, low: float, high: float = math.inf
+    ) -> Verdict:
+        """A verdict, which says how many of what was counted are needed if it is unknown."""
+        holds = self.within(low, high)
+        if holds is None:
+            room = min(abs(self.value - low), abs(high - self.value))
+            width = max(self.high - self.value, self.value - self.low)
+            many = count * (width / room) ** 2 if room > 0 else math.inf
+            if many < TOO_MANY:
+                words += f": needs about {rounded_up(many):,} {noun}, has {count:,}"
+            else:
+                words += f": too close to the tolerance to decide by {noun}"
+        return Verdict(holds, words, (advice,) if advice and holds is False else ())
 
     def __str__(self) -> str:
         return f"{number(self.low)} to {number(self.high)}"

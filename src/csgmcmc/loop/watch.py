@@ -84,9 +84,9 @@ class Watch:
 
     def look_at_step(self) -> None:
         """Look at the step that a loop of the user has just taken."""
-        stepper, last, taken = self._stepper, self._gradient, self._taken
-        self._taken = getattr(getattr(stepper.sampler, "noise", None), "step", 0)
-        if taken is not None and self._taken > taken + 1:
+        stepper, last, before = self._stepper, self._gradient, self._taken
+        self._taken = taken = getattr(getattr(stepper.sampler, "noise", None), "step", 0)
+        if before is not None and taken > before + 1:
             self._warn("the sampler takes steps besides those of stepper.step(): remove them")
         gradient = next(param.grad for param in stepper.trained if param.grad is not None)
         # zero_grad() makes another tensor, or changes it; then a backward pass changes it once.
