@@ -26,8 +26,8 @@ from csgmcmc import (
     Tick,
     stack,
 )
-from csgmcmc.checks import kinetic_temperatures
 from csgmcmc.checks.sampling import Run
+from csgmcmc.diagnostics import kinetic_temperature
 from csgmcmc.distributed import ProcessLayout
 from tests.checks.support import make_run, reports
 from tests.posterior.support import randomise
@@ -103,16 +103,16 @@ def test_a_chain_hotter_than_its_temperature_is_too_hot():
         assert report.temperature.value == pytest.approx(3.0, rel=0.2)
 
 
-def test_kinetic_temperatures_while_it_runs():
+def test_kinetic_temperature_while_it_runs():
     found = []
     model = Means()
-    sampler = SGHMC(
-        model.parameters(), 0.001, num_data=NUM_DATA, momentum=0.9, temperature=2.0, seed=0
-    )
+    dynamics = {"lr": 0.001, "num_data": NUM_DATA, "momentum": 0.9, "temperature": 2.0}
+    sampler = SGHMC(model.parameters(), **dynamics, seed=0)
 
     def look(info):
         if info.tick.collect:
-            found.append(kinetic_temperatures(model, sampler))
+            velocities = [sampler.state[param]["velocity"] for param in model.parameters()]
+            found.append(kinetic_temperature(torch.cat(velocities), **dynamics))
 
     Chain(
         model,
@@ -123,12 +123,10 @@ def test_kinetic_temperatures_while_it_runs():
         callbacks=look,
         progress=False,
     ).run()
-    values = [one[name].value for one in found for name in ("first", "second")]
-    assert len(values) == 8
+    values = [one.value for one in found]
+    assert len(values) == 4
     # Chi-square of 200 weights each: a standard error of 2.5% of the mean, 4.5 of them.
     assert np.mean(values) == pytest.approx(2.0, rel=4.5 * (2 / (8 * SIZE)) ** 0.5)
-    with pytest.raises(ValueError, match="velocities are those of SGHMC, got SGLD"):
-        kinetic_temperatures(model, SGLD(model.parameters(), 0.1, num_data=1))  # pyright: ignore[reportArgumentType]
 
 
 def test_cold_draws_of_a_short_sampling_stage_are_too_cold():
@@ -694,16 +692,3 @@ def test_memory_does_not_grow_with_batches():
 def test_sampling_temperature_is_0_without_injected_noise(temperature, schedule, cold):
     run = run_of(in_order(targets_around(0.0), 10), schedule=schedule, temperature=temperature)
     assert (Run(run.stepper, None, None).temperature == 0) is cold
-
-
-def test_kinetic_temperatures_of_the_parameters_that_have_velocities():
-    model = Means()
-    groups = [{"params": [model.first], "temperature": 3.0}, {"params": [model.second], "lr": 0.0}]
-    sampler = SGHMC(groups, 0.02, num_data=NUM_DATA, momentum=0.5)
-    assert kinetic_temperatures(model, sampler) == {}
-    for param in model.parameters():
-        sampler.state[param]["velocity"] = torch.full((SIZE,), 0.1)
-    (name, found), *rest = kinetic_temperatures(model, sampler).items()
-    assert (name, rest) == ("first", [])
-    assert found.value == pytest.approx(1.5 * NUM_DATA / (2 * 0.02) * 0.1**2)
-    assert found.target == 3.0

@@ -5,8 +5,11 @@ no training data: class frequencies, or mean and standard deviation, from all ot
 model from the other half.
 """
 
+import warnings
+from typing import Any
+
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import stats
 
 from csgmcmc.checks.evaluation import Array, Evaluation
 from csgmcmc.checks.verdict import HELD_OUT, Numbers, Verdict, mean_interval, number
@@ -64,49 +67,31 @@ def _simple_scores(evaluation: Evaluation) -> Array:
 
 
 def _linear_scores(evaluation: Evaluation, simple: Array) -> Array | None:
-    """Log-score per target of the first rows, each by a linear model of half of the other rows.
+    """Log-score per target of the first rows, each by a linear model of half of them.
 
     None where inputs are no table, or points of a classifier have several targets.
     """
+    from sklearn import linear_model, model_selection  # noqa: PLC0415  (slow to import)
+
     x, points, probs = evaluation.inputs, evaluation.log_scores.shape[1], evaluation.probs
     if x is None or len(x) < MIN_ROWS or not np.isfinite(x).all():
         return None
     if probs is not None and len(evaluation.targets) != points:
         return None
-    x = np.column_stack([(x - x.mean(0)) / (x.std(0) + 1e-12), np.ones(len(x))])
+    x = (x - x.mean(0)) / (x.std(0) + 1e-12)
     y = evaluation.targets.reshape(points, -1)[: len(x)]
-    scores, is_even = np.zeros(len(x)), np.arange(len(x)) % 2 == 0
-    for known in (is_even, ~is_even):
-        if probs is not None:
-            log_probs = _log_probs(x[known], np.eye(probs.shape[1])[y[known, 0]], x[~known])
-            scores[~known] = np.take_along_axis(log_probs, y[~known], 1)[:, 0]
-        else:
-            scores[~known] = _log_densities(x[known], y[known], x[~known], y[~known])
-    scores /= evaluation.targets_per_point
-    mixed = np.log(LINEAR_WEIGHT) + scores, np.log1p(-LINEAR_WEIGHT) + simple[: len(x)]
-    return np.logaddexp(*mixed)
-
-
-def _log_probs(x: Array, y: Array, others: Array) -> Array:
-    """Log-probabilities of classes by logistic regression, with a standard Gaussian prior."""
-
-    def loss(flat: Array) -> tuple[float, Array]:
-        weights = flat.reshape(x.shape[1], -1)
-        found = special.log_softmax(x @ weights, axis=1)
-        gradient = x.T @ (np.exp(found) - y) + weights
-        return float(np.square(weights).sum() / 2 - (found * y).sum()), gradient.ravel()
-
-    start = np.zeros(x.shape[1] * y.shape[1])
-    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 100})
-    return special.log_softmax(others @ found.x.reshape(x.shape[1], -1), axis=1)
-
-
-def _log_densities(x: Array, y: Array, other_x: Array, other_y: Array) -> Array:
-    """Log-densities of numbers by ridge regression, with Gaussian noise."""
-    weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ y)
-    degrees = max(len(x) - x.shape[1], len(x) / 4)
-    spread = np.sqrt(np.square(y - x @ weights).sum(0) / degrees) + 1e-9
-    return stats.norm.logpdf(other_y, other_x @ weights, spread).sum(1)
+    options: Any = {"cv": model_selection.KFold(2, shuffle=True, random_state=0)}
+    if probs is None:
+        residuals = y - model_selection.cross_val_predict(linear_model.Ridge(), x, y, **options)
+        scores = stats.norm.logpdf(residuals, 0, residuals.std(0) + 1e-9).sum(1)
+    else:
+        model = linear_model.LogisticRegression(max_iter=100)
+        options["method"] = "predict_log_proba"
+        with warnings.catch_warnings(action="ignore"):  # a fit that has not converged will do
+            found: Any = model_selection.cross_val_predict(model, x, y[:, 0], **options)
+        scores = found[np.arange(len(x)), np.unique(y[:, 0], return_inverse=True)[1]]
+    scores = np.log(LINEAR_WEIGHT) + scores / evaluation.targets_per_point
+    return np.logaddexp(scores, np.log1p(-LINEAR_WEIGHT) + simple[: len(x)])
 
 
 def causes(evaluation: Evaluation, problems: list[str], loss: float | None) -> tuple[str, ...]:

@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from csgmcmc.checks.evaluation import evenly_spaced
-from csgmcmc.diagnostics import kinetic_temperature, temperature_of_products
+from csgmcmc.checks.verdict import mean_interval
+from csgmcmc.diagnostics import temperature_of_products
 from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import Loss, batch_loss, to_device
 from csgmcmc.loop import Stepper
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import generators_of, preserved_random_state
-from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
 from csgmcmc.schedules import Schedule, Tick
@@ -64,23 +64,6 @@ class ParameterReport:
     temperature: Temperature | None
 
 
-def kinetic_temperatures(model: nn.Module, sampler: SGHMC) -> dict[str, Temperature]:
-    """Temperature of the current velocities of each parameter tensor.
-
-    For a callback while the run samples. The target is exact for small steps and an lr that
-    changes little over 1 / (1 - momentum) steps.
-    """
-    if not isinstance(sampler, SGHMC):
-        raise ValueError(f"velocities are those of SGHMC, got {type(sampler).__name__}")
-    return {
-        name: kinetic_temperature(
-            sampler.state[param]["velocity"].cpu().numpy(), **_dynamics(sampler, group)
-        )
-        for name, (group, param) in _sampled(model, sampler).items()
-        if "velocity" in sampler.state[param]
-    }
-
-
 def parameter_reports(
     posterior: Posterior, stepper: Stepper, loss: Loss, data: Iterable[Any]
 ) -> tuple[dict[str, ParameterReport], Temperature | None, float]:
@@ -116,10 +99,14 @@ def parameter_reports(
         temperature = None
         if len(draws) > 1:
             at_draws = [options_at(group, tick) for tick in kept]
-            means = {key: _mean([at[key] for at in at_draws]) for key in ("lr", "temperature")}
-            square = max(_mean(squares), 0.0)
-            dynamics = _dynamics(sampler, {**group, **means})
-            temperature = temperature_of_products(products, squared_gradient=square, **dynamics)
+            temperature = temperature_of_products(
+                products,
+                squared_gradient=max(_mean(squares), 0.0),
+                lr=_mean([at["lr"] for at in at_draws]),
+                num_data=group["num_data"],
+                momentum=sampler.momentum(group),
+                temperature=_mean([at["temperature"] for at in at_draws]),
+            )
             size += param.numel()
             total += param.numel() * group["num_data"] * products
             target += param.numel() * temperature.target
@@ -132,8 +119,7 @@ def parameter_reports(
         reports[name] = ParameterReport(param.numel() // chains, noise, temperature)
     if not size:
         return reports, None, gradients.share_clipped
-    alone = {"squared_gradient": 0.0, "lr": 1.0, "num_data": 1.0, "momentum": 0.0}
-    pooled = temperature_of_products(total / size, temperature=target / size, **alone)
+    pooled = Temperature(*mean_interval(total / size), target / size)
     return reports, pooled, gradients.share_clipped
 
 
@@ -263,12 +249,6 @@ def _gain(stepper: Stepper, group: Group, param: Tensor) -> Tensor | float:
     if not sampler.state[param]:
         raise ValueError("the sampler has taken no step: its preconditioner is not known")
     return gain.mean(0) if isinstance(stepper.model, Stack) else gain
-
-
-def _dynamics(sampler: Sampler, group: Group) -> dict[str, float]:
-    """The options that the target of a temperature depends on."""
-    options = {name: group[name] for name in ("lr", "num_data", "temperature")}
-    return {**options, "momentum": sampler.momentum(group)}
 
 
 def sampling_ticks(schedule: Schedule) -> list[Tick]:

@@ -156,8 +156,8 @@ def judge(
     averaged = evaluation.probs
     if averaged is None:
         averaged = evaluation.weights @ evaluation.members
-    for name, metric in (metrics or {}).items():
-        numbers[name] = float(metric(averaged, evaluation.targets))
+    metrics = metrics or {}
+    numbers |= {name: float(metrics[name](averaged, evaluation.targets)) for name in metrics}
     likelihood, fault = compare_likelihood(posterior, run), None
     if evaluation.returns_probs:
         fault = Verdict(False, RETURNS_PROBS, (REMOVE_SOFTMAX,))

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils import _pytree as pytree
 
 from csgmcmc.errors import SamplingWarning, warn
-from csgmcmc.loaders import Loss, is_pair, quietly, size_of
+from csgmcmc.loaders import Loss, batch_loss, is_pair, quietly, size_of
 from csgmcmc.randomness import Generator, preserved_random_state
 from csgmcmc.stacked import Stack
 
@@ -129,7 +129,11 @@ def loss_facts(loss: Loss, model: nn.Module, batch: Any) -> LossFacts:
     A mean stays the same, and a sum is doubled. Batches are pairs, or dictionaries whose loss calls
     the model once. Evaluates the model once, without side effects.
     """
-    targets, found = targets_of(batch), LossFacts()
+    targets, found, seen = targets_of(batch), LossFacts(), list[Any]()
+
+    def spy(*inputs: Any, **options: Any) -> Any:
+        seen.append(model(*inputs, **options))
+        return seen[-1]
 
     def value(outputs: Tensor, targets: Tensor) -> Tensor:
         if is_pair(batch):
@@ -142,7 +146,9 @@ def loss_facts(loss: Loss, model: nn.Module, batch: Any) -> LossFacts:
 
     # A loss may do anything with its arguments, and need not accept other shapes.
     with suppress(Exception), preserved_random_state(), quietly(model):
-        outputs = _outputs(loss, model, batch)
+        with suppress(Exception):
+            batch_loss(loss, spy, batch)
+        outputs = seen[0][0] if isinstance(model, Stack) else seen[0]  # of the first chain
         whole, is_elementwise = value(outputs, targets), outputs.shape == targets.shape
         is_sum = near(value(torch.cat([outputs] * 2), torch.cat([targets] * 2)), 2 * whole)
         found = LossFacts(is_sum=is_sum and len(targets) > 1)
@@ -165,21 +171,6 @@ def loss_facts(loss: Loss, model: nn.Module, batch: Any) -> LossFacts:
                 if near(twice, 2 * whole):
                     return found._replace(terms=1)
     return found
-
-
-def _outputs(loss: Loss, model: nn.Module, batch: Any) -> Any:
-    """What the model returns for a batch, for the first chain of a stack."""
-    if is_pair(batch):
-        outputs = model(batch[0])
-        return outputs[0] if isinstance(model, Stack) else outputs
-    seen: list[Any] = []
-    hook = model.register_forward_hook(lambda _module, _inputs, outputs: seen.append(outputs))
-    try:
-        loss(model, batch)
-    finally:
-        hook.remove()
-    (outputs,) = seen
-    return outputs
 
 
 def targets_of(found: Any) -> Any:
