@@ -38,7 +38,7 @@ def check_learned(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     words = f"NLL {number(-ours.mean())}, of {what} {number(numbers['nll_simple'])}: lower by "
     words += f"{found} (at least {number(least)})"
     verdict = found.judge(words, "", len(gains), HELD_OUT, least)
-    linear = _linear_scores(evaluation, simple) if verdict.holds else None
+    linear = None if verdict.holds is False else _linear_scores(evaluation, simple)
     if linear is None:
         return verdict
     rows, gain = len(linear), float((linear - simple[: len(linear)]).mean())
@@ -48,7 +48,7 @@ def check_learned(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     if excess.high < 0 < gain:
         share = gains[:rows].mean() / gain
         return Verdict(False, f"{words}, so that only {share:.0%} of its gain is reached")
-    return Verdict(True, words)
+    return found.judge(words, "", len(gains), HELD_OUT, least)
 
 
 def _simple_scores(evaluation: Evaluation) -> Array:

@@ -83,12 +83,10 @@ def r_hat_interval(arranged: Array) -> tuple[Interval, int | None]:
     groups.
     """
     groups, draws, _ = arranged.shape
-    spread = arranged.reshape(groups * draws, -1).std(0)
-    if not (spread > ROUNDING).any():  # all draws are equal
+    if np.ptp(arranged.reshape(groups * draws, -1), axis=0).max() < ROUNDING:  # all are equal
         return Interval(1.0, 1.0, 1.0), draws
-    scaled = arranged[:, :, spread > ROUNDING] / spread[spread > ROUNDING]
-    means = scaled.mean(1, keepdims=True)
-    residuals = (scaled - means).reshape(groups * draws, -1)
+    means = arranged.mean(1, keepdims=True)
+    residuals = (arranged - means).reshape(groups * draws, -1)
     gram = residuals @ residuals.T
     degrees = groups * (draws - 1)
     within = float(np.trace(gram)) / degrees
