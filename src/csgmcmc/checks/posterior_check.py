@@ -143,6 +143,7 @@ def check(
     return found
 
 
+@np.errstate(invalid="ignore")  # of impossible targets
 def judge(
     posterior: Posterior,
     evaluation: Evaluation,

@@ -140,7 +140,7 @@ def check_sampling(
     minibatch = sum(report.size * report.noise.minibatch for report in parameters.values())
     numbers["noise_ratio"] = injected / minibatch if minibatch > 0 else math.inf
     if heat is not None:
-        numbers |= {f"temperature_{name}": value for name, value in heat._asdict().items()}
+        numbers |= {f"temperature_{end}": value for end, value in heat._asdict().items()}
     if cold:
         return Verdict(None, cold, asked=False), parameters
     if (fault := _find_fault(run, found, numbers)) is not None:
