@@ -1,6 +1,7 @@
 """The verdicts of `Posterior.check` on posteriors whose faults are known."""
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -204,7 +205,7 @@ def test_an_average_is_compared_with_the_starting_network():
     for scale, better in ((0.0, False), (2.0, True)):
         start = evaluate(posterior_of([noisy(logits, 1, scale)[0]], [0]), loader_of(labels))
         numbers: dict[str, float] = dict.fromkeys(("nll", "nll_mean_of_draws"), 1.0)
-        verdict = check_average(evaluation, numbers, start.log_scores[0])
+        verdict = check_average(replace(evaluation, start_scores=start.log_scores[0]), numbers)
         assert verdict.holds is better
         assert "of the starting network" in verdict.words
         assert (
@@ -388,7 +389,7 @@ def test_mixing_compares_chains_or_halves_of_one_cycle():
     assert found.holds is not True
     found, _ = judged_mixing(groups_of_draws(0.0, 1, 6, 0)[0], cycles=np.arange(6) // 3)
     assert found.holds is None
-    assert "draws in each cycle, has 3" in found.words
+    assert "draws in each of the cycles, has 3" in found.words
 
 
 def test_identical_draws_mix_and_are_not_diverse():

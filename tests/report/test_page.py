@@ -171,8 +171,8 @@ def findings(sampled):
 def test_names_of_parameters_and_words_are_escaped(findings):
     report = next(iter(findings.check.parameters.values()))
     names = [NASTY, "$\\frac$", "x" * 500, "{}%s"]
-    verdicts = dict.fromkeys(VERDICTS[1:], Verdict(None, NASTY))
-    verdicts["learned"] = Verdict(None, NASTY, (NASTY,))
+    verdicts = dict.fromkeys(VERDICTS, Verdict(None, NASTY))
+    verdicts |= {"learned": Verdict(None, NASTY, (NASTY,))}
     check = replace(findings.check, **verdicts, parameters=dict.fromkeys(names, report))
     reader = Reader(make_page("\udcff", [], None, findings._replace(check=check)).html)
     assert not reader.all("script")

@@ -1,6 +1,6 @@
 """One pass over held-out data that collects the predictions of every draw."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -32,8 +32,7 @@ class Evaluation:
 
     Attributes:
         weights: weight of each draw; they sum to 1.
-        chain_ids: chain of each draw.
-        cycles: cycle of each draw; cycles of different chains have different numbers.
+        chain_ids, cycles: of each draw; cycles of different chains have different numbers.
         log_scores: log-likelihood of each data point under each draw, (draws, data points).
         members: predictions of each draw: probabilities of classes, (draws, points, classes), or
             means of numbers, (draws, numbers).
@@ -45,6 +44,8 @@ class Evaluation:
         inputs: the first rows of a table of inputs; None where they are something else.
         input_scale: root mean square of the inputs; None where they are not one tensor of floats.
         returns_probs: whether all outputs are probabilities, where logits are expected.
+        start_scores: log-likelihood of each data point under the trained network that the run began
+            with, if there was one.
     """
 
     weights: Array
@@ -59,6 +60,7 @@ class Evaluation:
     inputs: Array | None = None
     input_scale: float | None = None
     returns_probs: bool = False
+    start_scores: Array | None = None
 
     @property
     def targets_per_point(self) -> float:
@@ -169,6 +171,8 @@ def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
         below = [batch.ranks.reshape(len(batch.ranks), -1).cpu().numpy() for batch in batches]
         counts = np.full(values.size, True)
         found = {"targets": values, "ranks": np.concatenate(below)}
+    start = None if isinstance(loader, Iterator) else getattr(posterior.run, "start", None)
+    started = None if start is None else posterior.with_draws(start)
     return Evaluation(
         weights=posterior.weights,
         chain_ids=np.array([draw.chain_id for draw in posterior.draws]),
@@ -179,6 +183,7 @@ def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
         inputs=torch.cat(rows).double().cpu().numpy() if rows else None,
         input_scale=float(np.mean(squares)) ** 0.5 if squares else None,
         returns_probs=all(batch.are_probs for batch in batches),
+        start_scores=None if started is None else started.log_scores(loader)[0].cpu().numpy(),
         **found,
     )
 

@@ -2,7 +2,7 @@
 
 import html
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -11,23 +11,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from csgmcmc.checks.baselines import causes, check_learned
-from csgmcmc.checks.calibration import check_calibration
+from csgmcmc.checks import baselines, calibration, predictions, sampling
 from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
 from csgmcmc.checks.parameter_temperatures import ParameterReport
-from csgmcmc.checks.predictions import (
-    check_average,
-    check_diversity,
-    check_mixing,
-    describe_draws,
-)
-from csgmcmc.checks.sampling import (
-    Run,
-    as_run,
-    check_sampling,
-    compare_likelihood,
-    find_wrong_num_data,
-)
+from csgmcmc.checks.sampling import Run, as_run
 from csgmcmc.checks.verdict import Numbers, Verdict
 from csgmcmc.loaders import Loss
 from csgmcmc.loop import Chain, Stepper
@@ -38,11 +25,10 @@ Metric = Callable[[Array, Any], float]
 
 VERDICTS = ("learned", "sampling", "mixing", "diverse", "calibrated", "better")
 WIDTH = 100  # of a line
-RETURNS_PROBS = (
-    "the model returns probabilities, where the likelihood and cross_entropy take logits, so that "
-    "its probabilities are never near 0 or 1"
-)
 NOT_LEARNED = "the network has not learned"
+RETURNS_PROBS = (
+    "the model returns probabilities, where the likelihood and cross_entropy take logits"
+)
 REMOVE_SOFTMAX = "return logits: remove the softmax at the end of the model"
 
 
@@ -136,8 +122,7 @@ def check(
         show: print the verdicts.
     """
     training = as_run(posterior, run, loss, data)
-    evaluation, start = evaluate(posterior, loader), start_scores(posterior, loader)
-    found = judge(posterior, evaluation, training, start, metrics)
+    found = judge(posterior, evaluate(posterior, loader), training, metrics)
     if show:
         Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
     return found
@@ -148,45 +133,38 @@ def judge(
     posterior: Posterior,
     evaluation: Evaluation,
     run: Run | None,
-    start: Array | None = None,
     metrics: Mapping[str, Metric] | None = None,
 ) -> Check:
     """The check of a posterior whose predictions have been evaluated."""
     numbers: Numbers = {}
-    describe_draws(evaluation, numbers)
+    predictions.describe_draws(evaluation, numbers)
     averaged = evaluation.probs
     if averaged is None:
         averaged = evaluation.weights @ evaluation.members
     metrics = metrics or {}
     numbers |= {name: float(metrics[name](averaged, evaluation.targets)) for name in metrics}
-    likelihood, fault = compare_likelihood(posterior, run), None
+    likelihood, fault = sampling.compare_likelihood(posterior, run), None
     if evaluation.returns_probs:
         fault = Verdict(False, RETURNS_PROBS, (REMOVE_SOFTMAX,))
     elif run is not None and likelihood is not None:
-        fault = find_wrong_num_data(run, likelihood, numbers)
+        fault = sampling.find_wrong_num_data(run, likelihood, numbers)
     if fault is not None:  # the one cause: the rest is worth asking once it is mended
         unknown = Verdict(None, "")
         return Check(unknown, fault, unknown, unknown, unknown, unknown, numbers)
-    learned = check_learned(evaluation, numbers)
+    learned = baselines.check_learned(evaluation, numbers)
     if learned.holds is False:
         loss = None if likelihood is None else likelihood.nll
-        found = causes(evaluation, [] if run is None else run.stepper.problems, loss)
+        found = baselines.causes(evaluation, [] if run is None else run.stepper.problems, loss)
         learned, unknown = replace(learned, advice=found), Verdict(None, NOT_LEARNED)
         return Check(learned, unknown, unknown, unknown, unknown, unknown, numbers)
-    sampling, parameters = check_sampling(posterior, run, likelihood, numbers)
+    sampled, parameters = sampling.check_sampling(posterior, run, likelihood, numbers)
     cold = "" if run is None else run.not_a_sample
-    mixing = Verdict(None, cold, asked=False) if cold else check_mixing(evaluation, numbers)
-    diverse = check_diversity(evaluation, numbers)
+    mixing = (
+        Verdict(None, cold, asked=False) if cold else predictions.check_mixing(evaluation, numbers)
+    )
+    diverse = predictions.check_diversity(evaluation, numbers)
     if run is not None and not cold:
         diverse = Verdict(None, "", asked=False)
-    calibrated = check_calibration(evaluation, numbers)
-    better = check_average(evaluation, numbers, start)
-    return Check(learned, sampling, mixing, diverse, calibrated, better, numbers, parameters)
-
-
-def start_scores(posterior: Posterior, loader: Iterable[Any]) -> Array | None:
-    """Log-scores of the trained network that the run started from, if there was one."""
-    start = getattr(posterior.run, "start", None)
-    if start is None or isinstance(loader, Iterator):
-        return None
-    return np.asarray(posterior.with_draws(start).log_scores(loader).cpu())[0]
+    calibrated = calibration.check_calibration(evaluation, numbers)
+    better = predictions.check_average(evaluation, numbers)
+    return Check(learned, sampled, mixing, diverse, calibrated, better, numbers, parameters)

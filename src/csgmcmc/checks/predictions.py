@@ -37,12 +37,9 @@ def describe_draws(evaluation: Evaluation, numbers: Numbers) -> None:
         return
     numbers["error"] = evaluation.error(evaluation.probs)
     numbers["brier"] = diagnostics.brier_score(evaluation.probs, evaluation.targets)
-    probes = _probes(evaluation.members)
-    measures = {"disagreement": diagnostics.disagreement, "kl": diagnostics.kl_divergence}
-    for name, measure in measures.items():
-        differ = diagnostics.within_and_between(measure(probes), evaluation.cycles)
-        numbers[f"{name}_within_cycles"] = differ.within
-        numbers[f"{name}_between_cycles"] = differ.between
+    differ = diagnostics.disagreement(_probes(evaluation.members))
+    for where, share in diagnostics.within_and_between(differ, evaluation.cycles)._asdict().items():
+        numbers[f"disagreement_{where}_cycles"] = share
 
 
 def check_mixing(evaluation: Evaluation, numbers: Numbers) -> Verdict:
@@ -56,7 +53,7 @@ def check_mixing(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     if len(set(groups.tolist())) == 1:
         what, groups = "halves", (np.arange(len(probes)) * 2 // len(probes))
     arranged = diagnostics.cycles_as_chains(probes, groups)
-    draws = f"draws in each {'half' if what == 'halves' else what.removesuffix('s')}"
+    draws = f"draws in each of the {what}"
     if len(arranged) < 2 or arranged.shape[1] < 2:
         return Verdict(None, f"needs several {draws}")
     found, needed = r_hat_interval(arranged)
@@ -88,14 +85,13 @@ def r_hat_interval(arranged: Array) -> tuple[Interval, int | None]:
     means = arranged.mean(1, keepdims=True)
     residuals = (arranged - means).reshape(groups * draws, -1)
     gram = residuals @ residuals.T
-    degrees = groups * (draws - 1)
-    within = float(np.trace(gram)) / degrees
+    degrees, trace = groups * (draws - 1), float(np.trace(gram))
+    within = trace / degrees
     between = draws * float(means.var(0, ddof=1).sum())
     if within <= ROUNDING * between:
         return Interval(math.inf, math.inf, math.inf), draws
-    count = max(1.0, float(np.trace(gram)) ** 2 / float(np.square(gram).sum()))  # effective probes
-    tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    low, high = stats.f.ppf(tails, (groups - 1) * count, degrees * count)
+    count = max(1.0, trace**2 / float(np.square(gram).sum()))  # effective probes
+    low, high = stats.f.interval(LEVEL, (groups - 1) * count, degrees * count)
     rho, *bounds = (max(0.0, (between / within / each - 1) / draws) for each in (1.0, high, low))
     room = MAX_R_HAT**2 - 1 - rho / low
     needed = max(draws + 1, rounded_up((1 / low - 1) / room)) if room > 0 else None
@@ -119,11 +115,11 @@ def check_diversity(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     return found.judge(words, f"{advice}temperature make them differ", len(gains), HELD_OUT, least)
 
 
-def check_average(evaluation: Evaluation, numbers: Numbers, start: Array | None = None) -> Verdict:
+def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     """The average against the best draw, and against the network that the run started from.
 
     The best draw is picked, and of classes scaled by a temperature, on one half of the points for
-    the other half. `start` are the log-scores of the starting network.
+    the other half.
     """
     ours = evaluation.average_scores() / evaluation.targets_per_point
     unit = " per target" if evaluation.targets_per_point != 1 else ""
@@ -133,15 +129,13 @@ def check_average(evaluation: Evaluation, numbers: Numbers, start: Array | None 
         picked, scaled = _picked_draw(evaluation)
         numbers["nll_picked_draw"] = float(-picked.mean())
         numbers["nll_picked_draw_scaled"] = float(-scaled.mean())
-        words += (
-            f", of the mean draw {number(numbers['nll_mean_of_draws'])}, of the best draw "
-            f"{number(numbers['nll_picked_draw'])}"
-        )
+        words += f", of the mean draw {number(numbers['nll_mean_of_draws'])}"
+        words += f", of the best draw {number(numbers['nll_picked_draw'])}"
         if evaluation.probs is not None:
             words += f" ({number(numbers['nll_picked_draw_scaled'])} scaled by a temperature)"
         rivals["the best draw"] = scaled if scaled.mean() > picked.mean() else picked
-    if start is not None:
-        rivals["the starting network"] = start / evaluation.targets_per_point
+    if evaluation.start_scores is not None:
+        rivals["the starting network"] = evaluation.start_scores / evaluation.targets_per_point
         numbers["nll_start"] = float(-rivals["the starting network"].mean())
         words += f", of the starting network {number(numbers['nll_start'])}"
     if not rivals:
@@ -167,25 +161,20 @@ def _picked_draw(evaluation: Evaluation) -> tuple[Array, Array]:
     for known, tried in ((halves, ~halves), (~halves, halves)):
         best = int((scores[:, known] if known.any() else scores).mean(1).argmax())
         picked[tried] = scaled[tried] = scores[best, tried]
-        of_known, of_tried = known[evaluation.point_of_target], tried[evaluation.point_of_target]
-        if evaluation.probs is None or not of_known.any():
-            continue
-        logs = np.log(np.maximum(evaluation.members[best], 1e-300))
         labels, numbers = evaluation.targets, evaluation.point_of_target
-        heat = fit_temperature(logs[of_known], labels[of_known], numbers[of_known]).value
-        found = scaled_scores(logs[of_tried], labels[of_tried], heat)
-        sums = np.bincount(numbers[of_tried], found, minlength=points)
-        scaled[tried] = sums[tried] / evaluation.targets_per_point
+        if evaluation.probs is not None and (some := known[numbers]).any():
+            logs = np.log(np.maximum(evaluation.members[best], 1e-300))
+            heat = fit_temperature(logs[some], labels[some], numbers[some]).value
+            sums = np.bincount(numbers, scaled_scores(logs, labels, heat), minlength=points)
+            scaled[tried] = sums[tried] / evaluation.targets_per_point
     return picked, scaled
 
 
 def _advice_on_average(evaluation: Evaluation) -> str:
     """Advice where the average is worse than one draw: drop a bad cycle, or diversify."""
     cycles = sorted(set(evaluation.cycles.tolist()))
-    for cycle in cycles:
+    for cycle in cycles if len(cycles) > 1 else ():
         weights = evaluation.weights * (evaluation.cycles != cycle)
-        if not weights.any():
-            continue
         gain = evaluation.average_scores(weights) - evaluation.average_scores()
         gain /= evaluation.targets_per_point
         if gain.mean() > 2 * stats.sem(gain) > 0:

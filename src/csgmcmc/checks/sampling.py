@@ -17,7 +17,7 @@ from csgmcmc.checks.parameter_temperatures import (
 )
 from csgmcmc.checks.verdict import Interval, Numbers, Verdict, number
 from csgmcmc.diagnostics.temperature import Temperature
-from csgmcmc.loaders import Loss, check_data
+from csgmcmc.loaders import Loss
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.posterior import Posterior
 from csgmcmc.samplers import Sampler
@@ -73,8 +73,6 @@ def as_run(
 ) -> Run | None:
     """The given run, or else the posterior's own; None if there is neither."""
     run = posterior.run if run is None else run
-    if data is not None:
-        check_data(data)
     if run is None:
         if loss is not None or data is not None:
             raise ValueError("loss and data belong to a run: give its stepper too, as run=")
@@ -106,9 +104,10 @@ def find_wrong_num_data(run: Run, found: LikelihoodRatio, numbers: Numbers) -> V
     numbers["num_data_expected"], numbers["num_data_ratio"] = found.num_data, ratio
     if abs(ratio - 1) <= NUM_DATA_TOLERANCE:
         return None
-    words = "the loss is a sum over the batch, not its mean"
-    advice = 'give a mean: reduction="mean", or divide the loss by the batch size'
-    if not found.is_sum:
+    if found.is_sum:
+        words = "the loss is a sum over the batch, not its mean"
+        advice = 'give a mean: reduction="mean", or divide the loss by the batch size'
+    else:
         words = f"num_data={ratio * found.num_data:g}, but N x loss is the likelihood's NLL of all "
         words += f"data for N={found.num_data:.0f}"
         advice = f"make the sampler with num_data={found.num_data:.0f}, or scale the loss: N x "
@@ -147,8 +146,7 @@ def check_sampling(
         return fault, parameters
     if heat is None:
         return Verdict(None, "a temperature needs at least 2 draws"), parameters
-    draws = min(len(posterior.draws), MAX_DRAWS)
-    return _judge_temperature(run, parameters, heat, draws, numbers), parameters
+    return _judge_temperature(run, parameters, heat, len(posterior.draws), numbers), parameters
 
 
 def _find_fault(run: Run, found: LikelihoodRatio | None, numbers: Numbers) -> Verdict | None:
@@ -215,7 +213,7 @@ def _judge_temperature(
         return Verdict(None, f"{words}, but the run was warned", tuple(run.stepper.problems))
     if holds:
         words += f"; {describe_noise(numbers['noise_ratio'])}"
-    return interval.judge(words, "", draws, "draws", *bounds)
+    return interval.judge(words, "", min(draws, MAX_DRAWS), "draws", *bounds)
 
 
 def describe_noise(ratio: float) -> str:

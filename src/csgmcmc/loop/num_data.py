@@ -68,15 +68,9 @@ def wrong_num_data(
 ) -> str:
     """What is wrong if the sampler's N is far from the number of examples or targets, or "".
 
-    Where it is not known what the loss is a mean over, it may be of the inputs, as that of an
-    autoencoder is: N may be up to the number of elements of the largest tensor.
-
-    Args:
-        sampler: of the run; an optimizer without `num_data` is ignored.
-        loader: of the training data.
-        batch: its first batch.
-        facts: of the loss, if they are known.
-        processes: how many processes may each have data of their own.
+    `batch` is the first of `loader`; `facts` are of the loss, if they are known; `processes` may
+    each have data of their own. Where it is not known what the loss is a mean over, it may be of
+    the inputs, as that of an autoencoder is: N may be up to the size of the largest tensor.
     """
     if facts is not None and facts.repeats_softmax:
         return (
@@ -114,11 +108,11 @@ def wrong_num_data(
     if not wrong:
         return ""
     right = size * (mean_over or 1)
-    factor = right / wrong[0]
-    words = f"{factor:.3g} times too hot" if factor > 1 else f"{1 / factor:.3g} times too cold"
+    heat = f"{max(right / wrong[0], wrong[0] / right):.3g} times too "
+    heat += "hot" if right > wrong[0] else "cold"
     return (
         f"num_data={wrong[0]:g}, but the data set has {data}: N x loss must equal the negative "
-        f"log-likelihood of all data, and with this N the posterior is {words}; make the "
+        f"log-likelihood of all data, and with this N the posterior is {heat}; make the "
         f"sampler with num_data={right}"
     )
 

@@ -52,7 +52,7 @@ class Watch:
         self._start: float | None = None  # the loss of the first step
         self._losses: deque[float] = deque(maxlen=2 * PATIENCE)
         self._changes: list[float] = []  # between the first losses
-        self._cycle, self._peak = 0, ""
+        self._cycle, self._highest = 0, 0.0  # and the highest level of its losses
         self._gradient: tuple[Tensor, int] | None = None  # of the last step, and its version
         self._taken: int | None = None  # steps of the sampler
 
@@ -97,10 +97,24 @@ class Watch:
         self._gradient = gradient, gradient._version
 
     def look(self, tick: Tick, loss: float) -> None:
-        """Look at the step just taken; called while its options are still set."""
-        if not self._warned and (words := self._look_at_loss(tick, loss)):
-            self._warned = True
-            self._warn(words)
+        """Look at the loss of a step; called for all steps in order, maybe some steps later."""
+        if self._start is None:  # a resumed run keeps that of its first step
+            self._start = loss
+        if self._losses and tick.cycle != self._cycle:
+            self._judge_end()
+            self._highest = 0.0
+        self._cycle = tick.cycle
+        if self._losses and len(self._changes) < PATIENCE:
+            self._changes.append(abs(loss - self._losses[-1]))
+        self._losses.append(loss)
+        self._highest = max(self._highest, self._level())
+        high = statistics.median(self._losses)
+        if len(self._losses) > PATIENCE and high > self._bound(RISE, CHANGES):
+            lr = float(self._stepper.sampler.param_groups[0]["lr"])
+            where = f"at step {tick.step} (cycle {tick.cycle + 1}, {tick.stage}, lr {lr:.3g})"
+            self._warn_of_loss(f"is {high:.3g} {where}")
+        if tick.step == self._stepper.schedule.steps - 1:
+            self._judge_end()
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs: the loss of the very first step."""
@@ -115,26 +129,6 @@ class Watch:
             self._stepper.problems.append(words)
             warn(f"chain {self._stepper.chain_id}: {words}{self._remedy}", SamplingWarning)
 
-    def _look_at_loss(self, tick: Tick, loss: float) -> str:
-        """The warning, once there is one."""
-        if self._start is None:  # a resumed run keeps that of its first step
-            self._start = loss
-        if tick.cycle != self._cycle:
-            if self._losses and (found := self._judge_end()):
-                return found
-            self._cycle, self._peak = tick.cycle, ""
-        if self._losses and len(self._changes) < PATIENCE:
-            self._changes.append(abs(loss - self._losses[-1]))
-        self._losses.append(loss)
-        if loss > (bound := self._bound(RISE, CHANGES)):
-            lr = float(self._stepper.sampler.param_groups[0]["lr"])
-            where = f"at step {tick.step} (cycle {tick.cycle + 1}, {tick.stage}, lr {lr:.3g})"
-            if len(self._losses) > PATIENCE and statistics.median(self._losses) > bound:
-                return self._words(f"is {loss:.3g} {where}")
-            if not self._peak and self._level() > self._bound(RISE, CHANGES_OF_A_JUMP):
-                self._peak = f"jumped to {loss:.3g} {where} and "
-        return self._judge_end() if tick.step == self._stepper.schedule.steps - 1 else ""
-
     def _level(self) -> float:
         return statistics.median(list(self._losses)[-RECENT:])
 
@@ -142,22 +136,25 @@ class Watch:
         start, usual = self._start or 0.0, statistics.median(self._changes or [0.0])
         return start + max(rise * max(1.0, abs(start)), changes * usual)
 
-    def _judge_end(self) -> str:
-        level, start = self._level(), self._start or 0.0
+    def _judge_end(self) -> None:
+        level, start, jump = self._level(), self._start or 0.0, ""
+        if self._highest > self._bound(RISE, CHANGES_OF_A_JUMP):
+            jump = f"jumped to {self._highest:.3g} and "
         # After a jump, a small decrease since the first step means that little was learned.
-        is_lost = self._peak and start > 1 and level > start / 2
-        if not is_lost and level <= self._bound(RISE_AT_THE_END, CHANGES):
-            return ""
-        return self._words(f"{self._peak}is {level:.3g} at the end of cycle {self._cycle + 1}")
+        is_lost = jump and start > 1 and level > start / 2
+        if is_lost or level > self._bound(RISE_AT_THE_END, CHANGES):
+            self._warn_of_loss(f"{jump}is {level:.3g} at the end of cycle {self._cycle + 1}")
 
-    def _words(self, found: str) -> str:
+    def _warn_of_loss(self, words: str) -> None:
         groups = self._stepper.sampler.param_groups
         is_hot = any(group.get("initial_temperature", 0.0) > 0 for group in groups)
-        return (
-            f"the loss {found}, and was {self._start:.3g} at the first step: "
-            f"{'lr or the temperature' if is_hot else 'lr'} is too high, and the chain may "
-            "diverge; lower it (csgmcmc.suggest_lr finds an lr)"
-        )
+        if not self._warned:
+            self._warn(
+                f"the loss {words}, and was {self._start:.3g} at the first step: "
+                f"{'lr or the temperature' if is_hot else 'lr'} is too high, and the chain may "
+                "diverge; lower it (csgmcmc.suggest_lr finds an lr)"
+            )
+        self._warned = True
 
 
 def _are_in_order(targets: list[Tensor]) -> bool:

@@ -16,7 +16,7 @@ from scipy import stats
 from csgmcmc.arguments import check_kind, counted
 from csgmcmc.checks import Check
 from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
-from csgmcmc.checks.posterior_check import Metric, judge, start_scores
+from csgmcmc.checks.posterior_check import Metric, judge
 from csgmcmc.checks.sampling import as_run
 from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.errors import StoreWarning
@@ -120,7 +120,7 @@ def report(
     training, found = as_run(posterior, run, loss, data), None
     if loader is not None:
         evaluation = evaluate(posterior, loader)
-        check = judge(posterior, evaluation, training, start_scores(posterior, loader), metrics)
+        check = judge(posterior, evaluation, training, metrics)
         own = tuple(metrics or ())
         found = Findings(evaluation, check, entropies(posterior, evaluation, other), own)
     page = make_page(title, posterior.draws, posterior.store, found)
