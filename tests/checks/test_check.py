@@ -227,10 +227,10 @@ def test_an_interval_is_yes_inside_no_outside_and_else_unknown():
     assert Interval(1, 0.4, 1.1).within(0.5, 2) is None
     assert Interval(1, -math.inf, math.inf).within(0.5, 2) is None
     # Four times as many values halve the width.
-    found = Interval(1.5, 0.5, 2.5).judge("found", "advice", 10, "points", 0.6, 2)
+    found = Interval(1.5, 0.5, 2.5).judge("found", "advice", 10, 0.6, 2, "points")
     assert found == Verdict(None, "found: needs about 40 points, has 10")
-    assert "too close" in Interval(2, 1, 3).judge("", "", 10, "points", 0.5, 2).words
-    assert Interval(3, 2.1, 4).judge("", "advice", 10, "points", 0.5, 2).advice == ("advice",)
+    assert "too close" in Interval(2, 1, 3).judge("", "", 10, 0.5, 2).words
+    assert Interval(3, 2.1, 4).judge("", "advice", 10, 0.5, 2).advice == ("advice",)
     assert mean_interval(np.array([1.0])).within(0) is None
 
 

@@ -511,9 +511,9 @@ def test_a_run_without_sampled_parameters_is_rejected():
         reports(model, list(posterior_draws(targets, ticks_of([0, 0]))), chain)
 
 
-def test_at_most_24_draws_are_measured_evenly_spaced():
+def test_at_most_100_draws_are_measured_evenly_spaced():
     targets = targets_around(5.0)
-    draws = posterior_draws(targets, ticks_of([0] * 70))
+    draws = posterior_draws(targets, ticks_of([0] * 298))
     run = run_of(in_order(targets, NUM_DATA))
     seen = []
 

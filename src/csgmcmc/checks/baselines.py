@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from csgmcmc.checks.evaluation import Array, Evaluation
-from csgmcmc.checks.verdict import HELD_OUT, Numbers, Verdict, mean_interval, number
+from csgmcmc.checks.verdict import Numbers, Verdict, mean_interval, number
 
 MIN_GAIN = 0.01  # over simple forecasts, in nats: per target, and relative to their NLL
 MAX_LOSS = 10.0  # of one point, in nats, in the upper end of an interval
@@ -37,7 +37,7 @@ def check_learned(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     found = found._replace(high=min(found.high, mean_interval(np.maximum(gains, -MAX_LOSS)).high))
     words = f"NLL {number(-ours.mean())}, of {what} {number(numbers['nll_simple'])}: lower by "
     words += f"{found} (at least {number(least)})"
-    verdict = found.judge(words, "", len(gains), HELD_OUT, least)
+    verdict = found.judge(words, "", len(gains), least)
     linear = None if verdict.holds is False else _linear_scores(evaluation, simple)
     if linear is None:
         return verdict
@@ -48,7 +48,7 @@ def check_learned(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     if excess.high < 0 < gain:
         share = gains[:rows].mean() / gain
         return Verdict(False, f"{words}, so that only {share:.0%} of its gain is reached")
-    return found.judge(words, "", len(gains), HELD_OUT, least)
+    return found.judge(words, "", len(gains), least)
 
 
 def _simple_scores(evaluation: Evaluation) -> Array:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import special, stats
 
 from csgmcmc.checks.evaluation import Array, Evaluation
-from csgmcmc.checks.verdict import HELD_OUT, LEVEL, Interval, Numbers, Verdict, number
+from csgmcmc.checks.verdict import LEVEL, Interval, Numbers, Verdict, number
 
 Points = NDArray[np.int64]
 
@@ -46,7 +46,7 @@ def check_calibration(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     if numbers["ece"] > numbers["ece_by_chance"] + MAX_ECE:
         return Verdict(False, words, (f"{advice}confident",))
     bounds = 1 / MAX_SCALING, MAX_SCALING
-    return scaling.judge(words, f"{advice}confident", int(points[-1]) + 1, HELD_OUT, *bounds)
+    return scaling.judge(words, f"{advice}confident", int(points[-1]) + 1, *bounds)
 
 
 def fit_temperature(logs: Array, labels: Points, points: Points) -> Interval:
@@ -123,4 +123,4 @@ def _check_coverage(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     too = "narrow" if covered.high < MIN_COVERAGE else "wide"
     advice = f"the predictive intervals are too {too}: check the variance of the noise, then the "
     bounds = MIN_COVERAGE, MAX_COVERAGE
-    return covered.judge(words, f"{advice}temperature", len(inside), HELD_OUT, *bounds)
+    return covered.judge(words, f"{advice}temperature", len(inside), *bounds)

@@ -59,14 +59,12 @@ def likelihood_ratio(
     factors, cosines, examples, nll, targets = (sum(values) for values in zip(*ratios, strict=True))
     is_sum = examples > len(ratios) and all(abs(each[0] - 1) < MAX_OFF_SUM for each in ratios)
     try:
+        share = len(ratios) / len(data)  # pyright: ignore[reportArgumentType]
         if isinstance(getattr(data, "batch_size", None), int):
             share = examples / size_of(data)
-        else:
-            share = len(ratios) / len(data)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):  # the size of the data is not known
         return None
-    mean = nll / max(targets, 1)
-    return LikelihoodRatio(cosines / len(ratios), factors / share, mean, is_sum)
+    return LikelihoodRatio(cosines / len(ratios), factors / share, nll / max(targets, 1), is_sum)
 
 
 def _compare(

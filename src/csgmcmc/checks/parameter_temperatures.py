@@ -33,9 +33,9 @@ from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.schedules.base import options_at
 from csgmcmc.stacked import Stack
 
-MAX_DRAWS = 24  # at which gradients are taken
+MAX_DRAWS = 100  # at which gradients are taken
+MAX_BATCHES, MAX_GRADIENTS = 32, 400  # for the gradient at each of them, and in all
 MAX_TICKS = 1000  # of a schedule that are evaluated
-MAX_BATCHES = 32  # for the gradient at each of them
 
 Tensors = dict[str, Tensor]
 Groups = dict[str, tuple[Group, Tensor]]
@@ -69,16 +69,9 @@ def parameter_reports(
 ) -> tuple[dict[str, ParameterReport], Temperature | None, float]:
     """Noise and temperature of each sampled parameter tensor, by name, and of all weights.
 
-    The third value is the share of the batches whose gradient is clipped.
-
-    Measured with gradients of some batches of `data`, in training mode, at some of the draws. The
-    model, the stepper and all random states are left unchanged.
-
-    Args:
-        posterior: the single network and the draws of the run.
-        stepper: of the run, with a sampler; its model may be a `Stack`.
-        loss: mean negative log-likelihood, called as `Chain` calls it.
-        data: the batches that the run was trained on.
+    The third value is the share of the batches whose gradient is clipped. Measured with gradients
+    of some batches of `data`, in training mode, at some of the draws. The model, the stepper, whose
+    model may be a `Stack`, and all random states are left unchanged.
     """
     sampler: Any = stepper.sampler
     groups = _sampled(stepper.model, sampler)
@@ -86,8 +79,8 @@ def parameter_reports(
         raise ValueError("no parameter has both lr and temperature above 0")
     draws = [posterior.draws[i] for i in evenly_spaced(len(posterior.draws), MAX_DRAWS)]
     with preserved_random_state([*stepper.generators, *generators_of(data)]):
-        clip = stepper.settings.get("clip")
-        gradients = _Gradients(loss, data, posterior.members.autocast, clip)
+        how = posterior.members.autocast, stepper.settings.get("clip"), len(draws)
+        gradients = _Gradients(loss, data, *how)
         measured = [*_measure(posterior.model, draws, stepper, groups, gradients)]
     kept = [stepper.schedule(draw.step) for draw in draws]
     sampling = sampling_ticks(stepper.schedule)
@@ -170,18 +163,24 @@ class _Gradients:
     """Gradients of the loss over batches of the data: all of a short epoch, else some."""
 
     def __init__(
-        self, loss: Loss, data: Iterable[Any], autocast: torch.dtype | None, clip: float | None
+        self,
+        loss: Loss,
+        data: Iterable[Any],
+        autocast: torch.dtype | None,
+        clip: float | None,
+        draws: int,
     ) -> None:
         self._loss, self._autocast, self._clip = loss, autocast, clip
         self._clipped: list[bool] = []
-        found = sum(1 for _ in islice(data, MAX_BATCHES + 1))
+        most = min(MAX_BATCHES, max(2, MAX_GRADIENTS // draws))
+        found = sum(1 for _ in islice(data, most + 1))
         if not found:
             raise ValueError("data gave no batches")
         self._batches = chain.from_iterable(repeat(data))  # epoch after epoch
-        self._count = min(found, MAX_BATCHES)
+        self._count = min(found, most)
         self.error_of_the_mean = 0.0
         """Variance of the mean over the batches, relative to one batch; 0 if they are all data."""
-        if found > MAX_BATCHES:
+        if found > most:
             self.error_of_the_mean = 1 / self._count
             # A loader draws the batches of an epoch without replacement, which reduces the error.
             replacement = getattr(getattr(data, "sampler", None), "replacement", False)
@@ -203,8 +202,7 @@ class _Gradients:
                 loss = batch_loss(self._loss, model, to_device(batch, device))
             gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
             if self._clip is not None:
-                norm = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))
-                self._clipped.append(norm.item() > self._clip)
+                self._clipped.append(nn.utils.get_total_norm(gradients).item() > self._clip)
             for name, gradient in zip(params, gradients, strict=True):
                 offset = gradient - means[name]
                 means[name] += offset / count

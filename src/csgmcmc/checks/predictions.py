@@ -8,16 +8,7 @@ from scipy import stats
 from csgmcmc import diagnostics
 from csgmcmc.checks.calibration import fit_temperature, scaled_scores
 from csgmcmc.checks.evaluation import Array, Evaluation, evenly_spaced
-from csgmcmc.checks.verdict import (
-    HELD_OUT,
-    LEVEL,
-    Interval,
-    Numbers,
-    Verdict,
-    mean_interval,
-    number,
-    rounded_up,
-)
+from csgmcmc.checks.verdict import LEVEL, Interval, Numbers, Verdict, mean_interval, number
 
 MAX_PROBES = 500  # targets on which the predictions of draws are compared
 MAX_R_HAT = 1.1  # of function values, as Izmailov et al. 2021
@@ -94,7 +85,7 @@ def r_hat_interval(arranged: Array) -> tuple[Interval, int | None]:
     low, high = stats.f.interval(LEVEL, (groups - 1) * count, degrees * count)
     rho, *bounds = (max(0.0, (between / within / each - 1) / draws) for each in (1.0, high, low))
     room = MAX_R_HAT**2 - 1 - rho / low
-    needed = max(draws + 1, rounded_up((1 / low - 1) / room)) if room > 0 else None
+    needed = max(draws + 1, math.ceil((1 / low - 1) / room)) if room > 0 else None
     return Interval(*(math.sqrt(1 + each) for each in (rho, *bounds))), needed
 
 
@@ -112,7 +103,7 @@ def check_diversity(evaluation: Evaluation, numbers: Numbers) -> Verdict:
         share = numbers.get(f"disagreement_{where}_cycles", math.nan)
         words += f"; draws disagree on {share:.1%} {where} cycles" if share >= 0 else ""
     advice = "the draws are nearly the same network: more cycles, less exploration or a higher "
-    return found.judge(words, f"{advice}temperature make them differ", len(gains), HELD_OUT, least)
+    return found.judge(words, f"{advice}temperature make them differ", len(gains), least)
 
 
 def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
@@ -149,7 +140,7 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     )
     if gain.within(0) is False and name == "the best draw":
         advice = _advice_on_average(evaluation)
-    return gain.judge(words, advice, len(ours), HELD_OUT, 0)
+    return gain.judge(words, advice, len(ours), 0)
 
 
 def _picked_draw(evaluation: Evaluation) -> tuple[Array, Array]:

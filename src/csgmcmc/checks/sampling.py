@@ -9,12 +9,7 @@ from torch import nn
 
 from csgmcmc.arguments import check_kind
 from csgmcmc.checks.likelihood import LikelihoodRatio, likelihood_ratio
-from csgmcmc.checks.parameter_temperatures import (
-    MAX_DRAWS,
-    ParameterReport,
-    parameter_reports,
-    sampling_ticks,
-)
+from csgmcmc.checks.parameter_temperatures import ParameterReport, parameter_reports, sampling_ticks
 from csgmcmc.checks.verdict import Interval, Numbers, Verdict, number
 from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.loaders import Loss
@@ -66,10 +61,7 @@ class Run(NamedTuple):
 
 
 def as_run(
-    posterior: Posterior,
-    run: Chain | Stepper | None,
-    loss: Loss | None,
-    data: Iterable[Any] | None,
+    posterior: Posterior, run: Chain | Stepper | None, loss: Loss | None, data: Iterable[Any] | None
 ) -> Run | None:
     """The given run, or else the posterior's own; None if there is neither."""
     run = posterior.run if run is None else run
@@ -185,27 +177,21 @@ def _judge_temperature(
 ) -> Verdict:
     """The verdict on the temperature of all weights, and on that of most tensors."""
     size = sum(report.size for report in parameters.values())
-    off: dict[str, list[str]] = {"too cold": [], "too hot": []}
-    for name, report in parameters.items():
-        if (way := way_off(report.temperature)) is not None:
-            off[way].append(name)
-    shares = {way: sum(parameters[name].size for name in off[way]) / size for way in off}
-    numbers |= {f"share_{way.replace(' ', '_')}": share for way, share in shares.items()}
+    off = {name: way_off(report.temperature) for name, report in parameters.items()}
+    for way in REMEDIES:
+        share = sum(parameters[name].size for name in off if off[name] == way) / size
+        numbers[f"share_{way.replace(' ', '_')}"] = share
     interval = Interval(heat.value / heat.target, heat.low / heat.target, heat.high / heat.target)
     bounds = 1 / TEMPERATURE_FACTOR, TEMPERATURE_FACTOR
     holds = interval.within(*bounds)
-    words = (
-        f"temperature {number(heat.low)} to {number(heat.high)}, asked for {number(heat.target)} "
-        f"(to a factor of {TEMPERATURE_FACTOR})"
-    )
+    words = f"temperature {number(heat.low)} to {number(heat.high)}, asked for "
+    words += f"{number(heat.target)} (to a factor of {TEMPERATURE_FACTOR})"
     random = sorted({type(m).__name__ for m in run.stepper.model.modules() if _is_random(m)})
     if random and holds is not False:
         return Verdict(None, f"{', '.join(random)} in training mode makes the loss random; {words}")
-    if holds is False or sum(shares.values()) > MAX_SHARE_OFF:
-        way = max(off, key=lambda each: shares[each])
-        if not any(shares.values()):
-            way = "too cold" if interval.value < 1 else "too hot"
-        names = off[way]
+    if holds is False or numbers["share_too_cold"] + numbers["share_too_hot"] > MAX_SHARE_OFF:
+        way = "too cold" if interval.value < 1 else "too hot"
+        names = [name for name in off if off[name] == way]
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         blamed = f": {', '.join(names[:MAX_NAMES])}{more}" if names else ""
         return Verdict(False, f"{words}; {way}{blamed}", (REMEDIES[way],))
@@ -213,7 +199,7 @@ def _judge_temperature(
         return Verdict(None, f"{words}, but the run was warned", tuple(run.stepper.problems))
     if holds:
         words += f"; {describe_noise(numbers['noise_ratio'])}"
-    return interval.judge(words, "", min(draws, MAX_DRAWS), "draws", *bounds)
+    return interval.judge(words, "", draws, *bounds, "draws")
 
 
 def describe_noise(ratio: float) -> str:
@@ -229,7 +215,9 @@ def way_off(found: Temperature | None) -> str | None:
         return None
     if found.high < found.target / TEMPERATURE_FACTOR:
         return "too cold"
-    return "too hot" if found.low > TEMPERATURE_FACTOR * found.target else None
+    return (
+        "too hot" if found is not None and found.low > TEMPERATURE_FACTOR * found.target else None
+    )
 
 
 def _is_random(module: nn.Module) -> bool:

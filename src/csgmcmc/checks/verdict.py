@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy import stats
 
 LEVEL = 0.99  # of all intervals
-HELD_OUT = "held-out points"
 TOO_MANY = 1e6  # a need for more than this is not named
 
 Numbers = dict[str, float]
@@ -55,7 +54,13 @@ class Interval(NamedTuple):
         return False if self.high < low or self.low > high else None
 
     def judge(
-        self, words: str, advice: str, count: int, noun: str, low: float, high: float = math.inf
+        self,
+        words: str,
+        advice: str,
+        count: int,
+        low: float,
+        high: float = math.inf,
+        noun: str = "held-out points",
     ) -> Verdict:
         """A verdict, which says how many of what was counted are needed if it is unknown."""
         holds = self.within(low, high)
@@ -64,7 +69,7 @@ class Interval(NamedTuple):
             width = max(self.high - self.value, self.value - self.low)
             many = count * (width / room) ** 2 if room > 0 else math.inf
             if many < TOO_MANY:
-                words += f": needs about {rounded_up(many):,} {noun}, has {count:,}"
+                words += f": needs about {number(math.ceil(many))} {noun}, has {count:,}"
             else:
                 words += f": too close to the tolerance to decide by {noun}"
         return Verdict(holds, words, (advice,) if advice and holds is False else ())
@@ -86,9 +91,3 @@ def number(value: float) -> str:
     """A number as a person writes it: three digits, and thousands with commas."""
     rounded = float(f"{value:.3g}")
     return f"{rounded:,.0f}" if 1000 <= abs(rounded) < TOO_MANY else f"{rounded:.3g}"
-
-
-def rounded_up(value: float) -> int:
-    """At least `value`, with two digits."""
-    digit = 10 ** max(0, math.floor(math.log10(max(value, 1))) - 1)
-    return math.ceil(value / digit) * digit
