@@ -514,7 +514,7 @@ def test_a_run_without_sampled_parameters_is_rejected():
 def test_at_most_100_draws_are_measured_evenly_spaced():
     targets = targets_around(5.0)
     draws = posterior_draws(targets, ticks_of([0] * 298))
-    run = run_of(in_order(targets, NUM_DATA))
+    run = run_of(in_order(targets, NUM_DATA), schedule=Constant(400))
     seen = []
 
     def loss(outputs, wanted):

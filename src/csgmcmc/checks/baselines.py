@@ -43,7 +43,7 @@ def check_learned(evaluation: Evaluation, numbers: Numbers) -> Verdict:
         return verdict
     rows, gain = len(linear), float((linear - simple[: len(linear)]).mean())
     numbers["nll_linear"] = float(-linear.mean())
-    words += f"; of a linear model {number(numbers['nll_linear'])}"
+    words += f"; of a linear model of half of these points {number(numbers['nll_linear'])}"
     excess = mean_interval(gains[:rows] - MIN_SHARE * (linear - simple[:rows]))
     if excess.high < 0 < gain:
         share = gains[:rows].mean() / gain
