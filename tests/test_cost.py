@@ -82,7 +82,7 @@ def test_a_plain_hot_step_adds_the_noise_and_one_pass():
 
 
 def test_a_chain_only_adds_reading_the_loss_to_each_step():
-    """Operations of 6 more steps, beside those of a hand-written loop; a watch adds to 100 steps."""
+    """Operations of 6 more steps, beside those of a loop by hand; a watch adds to the first 100."""
     batch = (torch.randn(10, 8), torch.randint(4, (10,)))
 
     def by_hand(steps: int) -> Counter[str]:
