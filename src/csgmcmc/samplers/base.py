@@ -153,17 +153,31 @@ class Sampler(torch.optim.Optimizer, ABC):
         cls,
         curvature: float,
         *,
-        lr: float,  # noqa: ARG003  (the variance of subclasses depends on it)
+        lr: float,
         num_data: float,
         temperature: float = 1.0,
+        minibatch_variance: float = 0.0,
+        **options: Any,
     ) -> float:
         """Stationary variance along an eigenvector of the Hessian of a quadratic U / N.
 
-        `curvature` is the eigenvalue. By default this is the limit of small lr, the posterior's own
-        variance. Samplers with `exact_stationary_variance` return the variance of the discrete
-        update instead, which is infinite where lr is too large to be stable.
+        For a sampler with `exact_stationary_variance`, the variance of the discrete update, an
+        AR(2) process; infinite where lr is too large to be stable. For the others the limit of
+        small lr, the posterior's own variance.
+
+        `curvature` is the eigenvalue, `minibatch_variance` the variance of the noise in the
+        minibatch gradients of the mean loss. The other arguments are those of the sampler.
         """
-        return temperature / num_data / curvature  # their product may underflow to 0
+        if not cls.exact_stationary_variance:
+            return temperature / num_data / curvature  # their product may underflow to 0
+        param = torch.zeros(1, dtype=torch.float64)
+        sampler = cls([param], lr, num_data=num_data, temperature=temperature, **options)
+        (group,) = sampler.param_groups
+        momentum, rate = sampler.momentum(group), lr * float(sampler.gradient_gain(group, param))
+        added = float(sampler.injected_variance(group, param) or 0) + rate**2 * minibatch_variance
+        pull = rate * curvature
+        kept = (1 - momentum) * pull * (2 * (1 + momentum) - pull)
+        return (1 + momentum) * added / kept if kept > 0 else math.inf
 
     def check_options(self, options: Group) -> None:
         """Raise a `ValueError` that names an option out of its range. Subclasses extend it."""
