@@ -242,19 +242,24 @@ def test_exact_draws_of_a_posterior_far_from_0_have_its_temperature(cycles):
         assert found.verdict == "as it should be"
 
 
-@pytest.mark.parametrize("cycles", [[0, 0, 0], [0, 1, 1], [0, 1, 2], [5, 5, 5]])
-def test_origin_is_the_mean_of_other_cycles_or_other_draws(cycles):
+@pytest.mark.parametrize(
+    ("cycles", "sides"),
+    [
+        ([0, 0, 0], [0, 0, 1]),
+        ([0, 1, 1], [0, 1, 1]),
+        ([0, 1, 2], [0, 1, 0]),
+        ([5, 5, 5], [0, 0, 1]),
+    ],
+)
+def test_origin_is_the_mean_of_other_cycles_or_of_the_other_half_of_one(cycles, sides):
     targets = targets_around(5.0)
     draws = posterior_draws(targets, ticks_of(cycles))
     run = run_of(in_order(targets, 10))
     found: Any = reports(run.stepper.model, list(draws), run)["first"].temperature
     weights, centre = matrix(draws), targets.double().mean(0)[:SIZE]
     products = []
-    for i in range(3):
-        others = [
-            j for j in range(3) if j != i and (len(set(cycles)) == 1 or cycles[j] != cycles[i])
-        ]
-        origin = weights[others].mean(0)
+    for i, side in enumerate(sides):
+        origin = weights[[other != side for other in sides]].mean(0)
         products.append(((weights[i] - origin) * (weights[i] - centre)).mean().item())
     assert found.value == pytest.approx(NUM_DATA * np.mean(products), rel=1e-4)
     error = NUM_DATA * np.std(products, ddof=1) / 3**0.5

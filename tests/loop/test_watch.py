@@ -319,21 +319,21 @@ def watch_losses(watch: Watch, stepper: Stepper, losses: list[float], first: int
 def test_watch_a_hand_written_loop():
     losses = [1.0] + 60 * [9.0]
     stepper = stepper_of(losses, chain_id=3)
-    (words,) = watch_losses(Watch(stepper), stepper, losses)
+    (words,) = watch_losses(Watch(stepper, []), stepper, losses)
     assert words.startswith("chain 3: the loss is 9 at step 2")
 
 
 def test_the_state_of_a_watch_is_the_loss_of_the_first_step():
     losses = [6.9, *30 * [1.0], *30 * [3.5]]
     stepper = stepper_of(losses)
-    first = Watch(stepper)
-    assert first.state_dict() == {"start_loss": None}
+    first = Watch(stepper, [])
+    assert first.start is None
     assert watch_losses(first, stepper, losses[:31]) == []
-    assert first.state_dict() == {"start_loss": 6.9}
-    resumed = Watch(stepper)
-    resumed.load_state_dict(first.state_dict())
+    assert first.start == 6.9
+    resumed = Watch(stepper, [])
+    resumed.start = first.start
     assert watch_losses(resumed, stepper, losses[31:], first=31) == []
-    forgetful = Watch(stepper)
+    forgetful = Watch(stepper, [])
     assert watch_losses(forgetful, stepper, [1.0, *losses[32:]], first=31)
 
 

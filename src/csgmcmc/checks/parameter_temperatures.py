@@ -79,8 +79,7 @@ def parameter_reports(
         raise ValueError("no parameter has both lr and temperature above 0")
     draws = [posterior.draws[i] for i in evenly_spaced(len(posterior.draws), MAX_DRAWS)]
     with preserved_random_state([*stepper.generators, *generators_of(data)]):
-        how = posterior.members.autocast, stepper.settings.get("clip"), len(draws)
-        gradients = _Gradients(loss, data, *how)
+        gradients = _Gradients(posterior, loss, data, stepper.settings.get("clip"))
         measured = [*_measure(posterior.model, draws, stepper, groups, gradients)]
     kept = [stepper.schedule(draw.step) for draw in draws]
     sampling = sampling_ticks(stepper.schedule)
@@ -127,9 +126,8 @@ def _measure(
     model = _in_training_mode(model, stepper)
     params = {name: param for name, param in model.named_parameters() if name in groups}
     gains = {name: _gain(stepper, *groups[name]) for name in params}
-    for draw in draws:
+    for draw, origin in zip(draws, _origins(draws, params), strict=True):
         draw.load_into(model)
-        origin = _origin(draw, draws, params)
         means, variances = gradients.at(model, params)
         found = {}
         for name, param in params.items():
@@ -163,16 +161,11 @@ class _Gradients:
     """Gradients of the loss over batches of the data: all of a short epoch, else some."""
 
     def __init__(
-        self,
-        loss: Loss,
-        data: Iterable[Any],
-        autocast: torch.dtype | None,
-        clip: float | None,
-        draws: int,
+        self, posterior: Posterior, loss: Loss, data: Iterable[Any], clip: float | None
     ) -> None:
-        self._loss, self._autocast, self._clip = loss, autocast, clip
+        self._loss, self._autocast, self._clip = loss, posterior.members.autocast, clip
         self._clipped: list[bool] = []
-        most = min(MAX_BATCHES, max(2, MAX_GRADIENTS // draws))
+        most = min(MAX_BATCHES, max(2, MAX_GRADIENTS // len(posterior.draws)))
         found = sum(1 for _ in islice(data, most + 1))
         if not found:
             raise ValueError("data gave no batches")
@@ -210,20 +203,25 @@ class _Gradients:
         return means, {name: square / max(self._count - 1, 1) for name, square in squares.items()}
 
 
-def _origin(draw: Draw, draws: list[Draw], params: Mapping[str, Tensor]) -> Tensors:
-    """The mean of the draws of other cycles; within a single cycle, that of the other draws.
+def _origins(draws: list[Draw], params: Mapping[str, Tensor]) -> list[Tensors]:
+    """For each draw the mean of every other cycle, or of the other half of a single cycle.
 
     Any point that does not depend on the draw is valid; one near the draws makes the interval of
     the temperature narrow.
     """
-    others = [one for one in draws if (one.chain_id, one.cycle) != (draw.chain_id, draw.cycle)]
-    others = others or [one for one in draws if one is not draw]
-    origin = {name: torch.zeros_like(param).float() for name, param in params.items()}
-    for other in others:
-        tensors = other.tensors()
-        for name, mean in origin.items():
-            mean.add_(tensors[name].to(mean), alpha=1 / len(others))
-    return origin
+    keys = [(draw.chain_id, draw.cycle) for draw in draws]
+    cycles = list(dict.fromkeys(keys))
+    sides = [cycles.index(key) % 2 for key in keys]
+    if len(cycles) == 1:
+        sides = [2 * number // len(draws) for number in range(len(draws))]
+    means = [
+        {name: torch.zeros_like(param).float() for name, param in params.items()} for _ in "01"
+    ]
+    for draw, side in zip(draws, sides, strict=True):
+        tensors = draw.tensors()
+        for name, mean in means[side].items():
+            mean.add_(tensors[name].to(mean), alpha=1 / sides.count(side))
+    return [means[1 - side] for side in sides]
 
 
 def _sampled(model: nn.Module, sampler: torch.optim.Optimizer) -> Groups:

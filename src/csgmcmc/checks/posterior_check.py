@@ -20,8 +20,8 @@ from csgmcmc.loaders import Loss
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.posterior import Posterior
 
-Metric = Callable[[Array, Any], float]
-"""A number from predictions and targets: probabilities (points, classes), or means of numbers."""
+Metrics = Mapping[str, Callable[[Array, Any], float]]
+"""Numbers by name from predictions, probabilities (points, classes) or means, and targets."""
 
 VERDICTS = ("learned", "sampling", "mixing", "diverse", "calibrated", "better")
 WIDTH = 100  # of a line
@@ -42,18 +42,15 @@ class Check:
     is asked whether its draws are diverse instead.
 
     Attributes:
-        learned: does the average beat class frequencies, or the targets' mean and sd, and reach
-            half of the gain of a linear model?
-        sampling: is N right, does injected noise dominate, and do the draws have the requested
-            temperature?
+        learned: is the average better than class frequencies, and than half of a linear model?
+        sampling: is N right, does injected noise dominate, and is the temperature as requested?
         mixing: do the predictions of chains, or cycles, or the halves of one, agree?
         diverse: do the draws differ, so that averaging them lowers the NLL?
         calibrated: are the probabilities right, or is the coverage of intervals?
         better: is the average better than the best of its draws, picked and scaled by a
             temperature on other data, and than the network that it started from?
         numbers: everything measured, by name. The NLL of a data point is the sum over its targets
-            (labels, pixels, tokens, outputs); NLLs are reported per target, the unit of the error:
-            the sum over the data, divided by the number of all targets.
+            (labels, pixels, tokens, outputs); NLLs are reported per target, as the error is.
         parameters: noise and temperature of each parameter tensor, if the run is known.
     """
 
@@ -100,7 +97,7 @@ def check(
     run: Chain | Stepper | None = None,
     loss: Loss | None = None,
     data: Iterable[Any] | None = None,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Metrics | None = None,
     show: bool = False,
 ) -> Check:
     """Check whether a posterior predicts, was sampled, mixes and is calibrated.
@@ -130,10 +127,7 @@ def check(
 
 @np.errstate(invalid="ignore")  # of impossible targets
 def judge(
-    posterior: Posterior,
-    evaluation: Evaluation,
-    run: Run | None,
-    metrics: Mapping[str, Metric] | None = None,
+    posterior: Posterior, evaluation: Evaluation, run: Run | None, metrics: Metrics | None = None
 ) -> Check:
     """The check of a posterior whose predictions have been evaluated."""
     numbers: Numbers = {}

@@ -71,16 +71,14 @@ def r_hat_interval(arranged: Array) -> tuple[Interval, int | None]:
     groups.
     """
     groups, draws, _ = arranged.shape
-    if np.ptp(arranged.reshape(groups * draws, -1), axis=0).max() < ROUNDING:  # all are equal
-        return Interval(1.0, 1.0, 1.0), draws
     means = arranged.mean(1, keepdims=True)
     residuals = (arranged - means).reshape(groups * draws, -1)
     gram = residuals @ residuals.T
     degrees, trace = groups * (draws - 1), float(np.trace(gram))
     within = trace / degrees
     between = draws * float(means.var(0, ddof=1).sum())
-    if within <= ROUNDING * between:
-        return Interval(math.inf, math.inf, math.inf), draws
+    if within <= ROUNDING * between:  # the draws of each group are equal
+        return Interval(*[math.inf if between > ROUNDING**2 else 1.0] * 3), draws
     count = max(1.0, trace**2 / float(np.square(gram).sum()))  # effective probes
     low, high = stats.f.interval(LEVEL, (groups - 1) * count, degrees * count)
     rho, *bounds = (max(0.0, (between / within / each - 1) / draws) for each in (1.0, high, low))

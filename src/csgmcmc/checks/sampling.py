@@ -170,16 +170,16 @@ def _find_fault(run: Run, found: LikelihoodRatio | None, numbers: Numbers) -> Ve
 
 def _judge_temperature(
     run: Run,
-    parameters: dict[str, ParameterReport],
+    reports: dict[str, ParameterReport],
     heat: Temperature,
     draws: int,
     numbers: Numbers,
 ) -> Verdict:
     """The verdict on the temperature of all weights, and on that of most tensors."""
-    size = sum(report.size for report in parameters.values())
-    off = {name: way_off(report.temperature) for name, report in parameters.items()}
+    size = sum(report.size for report in reports.values())
+    off = {name: way_off(report.temperature) for name, report in reports.items()}
     for way in REMEDIES:
-        share = sum(parameters[name].size for name in off if off[name] == way) / size
+        share = sum(reports[name].size for name in off if off[name] == way) / size
         numbers[f"share_{way.replace(' ', '_')}"] = share
     interval = Interval(heat.value / heat.target, heat.low / heat.target, heat.high / heat.target)
     bounds = 1 / TEMPERATURE_FACTOR, TEMPERATURE_FACTOR

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +48,7 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    def within(self, low: float, high: float = math.inf) -> bool | None:
+    def within(self, low: float, high: float = inf) -> bool | None:
         """True inside the tolerance, False outside, None if it is partly inside."""
         if low <= self.low and self.high <= high:
             return True
@@ -57,21 +58,21 @@ class Interval(NamedTuple):
         self,
         words: str,
         advice: str,
-        count: int,
+        n: int,
         low: float,
-        high: float = math.inf,
-        noun: str = "held-out points",
+        high: float = inf,
+        of: str = "points",
     ) -> Verdict:
-        """A verdict, which says how many of what was counted are needed if it is unknown."""
+        """A verdict, which says how many instead of `n` would decide it if it is unknown."""
         holds = self.within(low, high)
         if holds is None:
             room = min(abs(self.value - low), abs(high - self.value))
             width = max(self.high - self.value, self.value - self.low)
-            many = count * (width / room) ** 2 if room > 0 else math.inf
+            many = n * (width / room) ** 2 if room > 0 else inf
             if many < TOO_MANY:
-                words += f": needs about {number(math.ceil(many))} {noun}, has {count:,}"
+                words += f": needs about {number(math.ceil(many))} {of}, has {n:,}"
             else:
-                words += f": too close to the tolerance to decide by {noun}"
+                words += f": too close to the tolerance to decide by {of}"
         return Verdict(holds, words, (advice,) if advice and holds is False else ())
 
     def __str__(self) -> str:
@@ -82,7 +83,7 @@ def mean_interval(values: NDArray[np.float64], least: float = 0.0) -> Interval:
     """Student's interval of a mean of independent values; `least` bounds its width from below."""
     mean = float(values.mean())
     if len(values) < 2 or not math.isfinite(mean):
-        return Interval(mean, -math.inf, math.inf)
+        return Interval(mean, -inf, inf)
     error = float(stats.sem(values)) * float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1))
     return Interval(mean, mean - max(error, least), mean + max(error, least))
 

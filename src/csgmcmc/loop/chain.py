@@ -179,7 +179,7 @@ class Chain:
         """
         stepper, saved = self.stepper, self._checkpoints
         if self._watches and stepper.layout.writes:
-            self._watch = Watch(stepper, self.loss, remedy=SILENCE)
+            self._watch = Watch(stepper, self.data, self.loss, SILENCE)
             if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
                 words = "the schedule keeps no draws, so that the store stays empty: give it keep="
                 warn(f"{words}{SILENCE}", SamplingWarning)
@@ -346,7 +346,7 @@ class Chain:
                 )
             state = saved.load(partial(restore, saved, stepper), stepper.layout) or {}
             if self._watch is not None and state.get("watch") is not None:
-                self._watch.load_state_dict(state["watch"])
+                self._watch.start = state["watch"]["start_loss"]
             return
         exists = saved is not None and (saved.newest.exists() or saved.previous.exists())
         if exists or stepper.taken:
@@ -359,5 +359,5 @@ class Chain:
     def _save(self) -> None:
         """Save a checkpoint; all processes of the chain do so together."""
         if self._checkpoints is not None:
-            watch = None if self._watch is None else self._watch.state_dict()
+            watch = None if self._watch is None else {"start_loss": self._watch.start}
             save_together(self._checkpoints, self.stepper, {"watch": watch})

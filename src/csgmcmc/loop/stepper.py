@@ -125,7 +125,7 @@ class Stepper:
         batches = self.attach(loader)
         is_alone = self.layout.writes and self.layout.replicas == 1 and not is_sharded(self.model)
         if self.taken == 0 and is_alone:
-            self._watch = Watch(self)
+            self._watch = Watch(self, loader)
         try:
             while not self.done:
                 batch = batches.next()
@@ -138,11 +138,6 @@ class Stepper:
     def attach(self, loader: Iterable[Any]) -> ResumableBatches:
         """Make the position in `loader` part of `state_dict`; returns its endless batches."""
         return self._sources.attach(loader)
-
-    @property
-    def loader(self) -> Any:
-        """The loader that is attached, or None."""
-        return self._sources.loader
 
     def step(self, loss: Tensor | float | None = None) -> Tick:
         """Take the step whose gradients have been computed; returns its tick.

@@ -37,19 +37,18 @@ class Watch:
     """Looks at batches and losses of a run, and warns at most once of each problem.
 
     A cycle that begins with a large lr may raise the loss far for some steps, and recover fully: so
-    there is a warning only if the loss stays high, or has not recovered by the end.
-
-    Args:
-        stepper: of the run.
-        loss: of the run, if it is known, to see from the first batch what N should be.
-        remedy: how to silence the warnings.
+    there is a warning only if the loss stays high, or has not recovered by the end. From the loss
+    function, if it is known, and the first batch it sees what N should be.
     """
 
-    def __init__(self, stepper: "Stepper", loss: Loss | None = None, *, remedy: str = "") -> None:
-        self._stepper, self._loss, self._remedy = stepper, loss, remedy
+    def __init__(
+        self, stepper: "Stepper", loader: Any, loss: Loss | None = None, remedy: str = ""
+    ) -> None:
+        self._stepper, self._loader, self._loss, self._remedy = stepper, loader, loss, remedy
         self._targets, self._has_looked = list[Tensor](), False  # of the first batches
         self._warned = False  # of the loss
-        self._start: float | None = None  # the loss of the first step
+        self.start: float | None = None
+        """The loss of the very first step, which a resumed run needs."""
         self._losses: deque[float] = deque(maxlen=2 * PATIENCE)
         self._changes: list[float] = []  # between the first losses
         self._cycle, self._highest = 0, 0.0  # and the highest level of its losses
@@ -60,8 +59,7 @@ class Watch:
         """Look at a batch before it is used: at the first with N, at those of the first epoch."""
         if self._has_looked:
             return
-        stepper, targets = self._stepper, targets_of(batch)
-        loader: Any = stepper.loader
+        stepper, loader, targets = self._stepper, self._loader, targets_of(batch)
         if not self._targets and stepper.taken == 0:
             replicas, facts = stepper.layout.replicas, None
             if self._loss is not None and replicas == 1:
@@ -98,8 +96,8 @@ class Watch:
 
     def look(self, tick: Tick, loss: float) -> None:
         """Look at the loss of a step; called for all steps in order, maybe some steps later."""
-        if self._start is None:  # a resumed run keeps that of its first step
-            self._start = loss
+        if self.start is None:  # a resumed run keeps that of its first step
+            self.start = loss
         if self._losses and tick.cycle != self._cycle:
             self._judge_end()
             self._highest = 0.0
@@ -116,14 +114,6 @@ class Watch:
         if tick.step == self._stepper.schedule.steps - 1:
             self._judge_end()
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs: the loss of the very first step."""
-        return {"start_loss": self._start}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue the run that `state` was taken from."""
-        self._start = state["start_loss"]
-
     def _warn(self, words: str) -> None:
         if words and words not in self._stepper.problems:
             self._stepper.problems.append(words)
@@ -133,11 +123,11 @@ class Watch:
         return statistics.median(list(self._losses)[-RECENT:])
 
     def _bound(self, rise: float, changes: float) -> float:
-        start, usual = self._start or 0.0, statistics.median(self._changes or [0.0])
+        start, usual = self.start or 0.0, statistics.median(self._changes or [0.0])
         return start + max(rise * max(1.0, abs(start)), changes * usual)
 
     def _judge_end(self) -> None:
-        level, start, jump = self._level(), self._start or 0.0, ""
+        level, start, jump = self._level(), self.start or 0.0, ""
         if self._highest > self._bound(RISE, CHANGES_OF_A_JUMP):
             jump = f"jumped to {self._highest:.3g} and "
         # After a jump, a small decrease since the first step means that little was learned.
@@ -150,7 +140,7 @@ class Watch:
         is_hot = any(group.get("initial_temperature", 0.0) > 0 for group in groups)
         if not self._warned:
             self._warn(
-                f"the loss {words}, and was {self._start:.3g} at the first step: "
+                f"the loss {words}, and was {self.start:.3g} at the first step: "
                 f"{'lr or the temperature' if is_hot else 'lr'} is too high, and the chain may "
                 "diverge; lower it (csgmcmc.suggest_lr finds an lr)"
             )

@@ -3,7 +3,7 @@
 import html
 import importlib.util
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
@@ -16,7 +16,7 @@ from scipy import stats
 from csgmcmc.arguments import check_kind, counted
 from csgmcmc.checks import Check
 from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
-from csgmcmc.checks.posterior_check import Metric, judge
+from csgmcmc.checks.posterior_check import Metrics, judge
 from csgmcmc.checks.sampling import as_run
 from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.errors import StoreWarning
@@ -91,7 +91,7 @@ def report(
     run: Chain | Stepper | None = None,
     loss: Loss | None = None,
     data: Iterable[Any] | None = None,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Metrics | None = None,
     title: str | None = None,
     path: str | PathLike[str] | None = None,
 ) -> Report:
