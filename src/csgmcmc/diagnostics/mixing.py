@@ -57,6 +57,13 @@ def disagreement(members: ArrayLike) -> NDArray[np.float64]:
     return squareform(pdist(forecasts.argmax(axis=2), "hamming"))
 
 
+class WithinAndBetween(NamedTuple):
+    """Means over pairs of draws of the same group, and of different ones; nan if there are none."""
+
+    within: float
+    between: float
+
+
 def within_and_between(matrix: ArrayLike, groups: ArrayLike) -> WithinAndBetween:
     """Mean of `matrix`, (s, s), inside groups of draws (such as cycles) and across them.
 
