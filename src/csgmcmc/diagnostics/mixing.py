@@ -6,7 +6,7 @@ draws on n probe points.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from arviz_stats.base import array_stats
