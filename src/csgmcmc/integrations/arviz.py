@@ -29,10 +29,7 @@ def to_arviz(
     draws: Sequence[Draw] | None = None,
     by: Literal["chain", "cycle"] = "chain",
     log_likelihood: Any = None,
-    posterior_predictive: Any = None,
-    observed_data: Any = None,
-    coords: Mapping[str, Any] | None = None,
-    dims: Mapping[str, Sequence[str]] | None = None,
+    **options: Any,
 ) -> "DataTree":
     """A `DataTree` with dimensions chain and draw, and cycle and step as coordinates.
 
@@ -46,41 +43,27 @@ def to_arviz(
         by: what the dimension chain is. With "cycle" each cycle of each chain is one chain, so that
             R-hat compares cycles. All chains, or cycles, must have equally many draws.
         log_likelihood: of each data point under each draw, as `posterior.log_scores` returns it.
-        posterior_predictive: data predicted by each draw.
-        observed_data: data, without a dimension for draws. This and the two above may be
-            dictionaries; otherwise the variable is called "targets".
-        coords: values of further dimensions, as `arviz_base.from_dict` takes them.
-        dims: names of the further dimensions of each variable.
+        options: further arguments of `arviz_base.from_dict`, such as `coords` and `dims`.
     """
     arviz = require("arviz_base", "arviz")
     check_choice("by", by, ("chain", "cycle"))
-    if isinstance(values, Mapping):
-        posterior = dict(values)
-    else:
+    groups: dict[str, Any] = {"posterior": values}
+    if not isinstance(values, Mapping):
         draws = list(values)
-        posterior = _weights(draws, names)
+        groups["posterior"] = _weights(draws, names)
     if draws is None:
         raise ValueError("draws are needed for function values: those that they belong to")
+    if log_likelihood is not None:
+        groups["log_likelihood"] = {"targets": log_likelihood}
     table, coordinates = _layout(draws, by)
-    groups = {
-        "posterior": posterior,
-        "posterior_predictive": _named(posterior_predictive),
-        "log_likelihood": _named(log_likelihood),
-    }
     arrays = {
         group: {name: _arranged(name, value, table) for name, value in members.items()}
         for group, members in groups.items()
-        if members
     }
-    observed = {name: _array(value) for name, value in _named(observed_data).items()}
     library = {"inference_library": "csgmcmc", "inference_library_version": version("csgmcmc")}
-    tree = arviz.from_dict(
-        {**arrays, "observed_data": observed} if observed else arrays,
-        coords=dict(coords or {}),
-        dims=dims,
-        check_conventions=False,  # they warn of more chains than draws, common here
-        attrs={"/": library},
-    )
+    # ArviZ's conventions would warn of more chains than draws, which is common here.
+    options = {"check_conventions": False, "attrs": {"/": library}, **options}
+    tree = arviz.from_dict(arrays, **options)
     for group in arrays:
         tree[group].dataset = tree[group].to_dataset().assign_coords(coordinates)
     return tree
@@ -111,12 +94,6 @@ def _weights(draws: Sequence[Draw], names: Sequence[str] | None) -> dict[str, ND
     if names is None:
         names = [name for name, tensor in tensors[0].items() if tensor.is_floating_point()]
     return {name: np.stack([_array(each[name]) for each in tensors]) for name in names}
-
-
-def _named(values: Any) -> Mapping[str, Any]:
-    if values is None:
-        return {}
-    return values if isinstance(values, Mapping) else {"targets": values}
 
 
 def _arranged(name: str, values: Any, table: NDArray[np.int64]) -> NDArray:
