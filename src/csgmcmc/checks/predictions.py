@@ -44,26 +44,24 @@ def check_mixing(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     if len(set(groups.tolist())) == 1:
         what, groups = "halves", (np.arange(len(probes)) * 2 // len(probes))
     arranged = diagnostics.cycles_as_chains(probes, groups)
-    draws = f"draws in each of the {what}"
-    if len(arranged) < 2 or arranged.shape[1] < 2:
-        return Verdict(None, f"needs several {draws}")
-    found, needed = r_hat_interval(arranged)
+    draws, each = arranged.shape[1], f"draws in each of the {what}"
+    if len(arranged) < 2 or draws < 2:
+        return Verdict(None, f"needs several {each}")
+    found = r_hat_interval(arranged)
     numbers["r_hat"], numbers["r_hat_low"], numbers["r_hat_high"] = found
-    holds = found.within(0, MAX_R_HAT)
     words = f"R-hat of predictions between {what} {found} (at most {MAX_R_HAT})"
-    if holds is None:
-        wanted = "many more" if needed is None else f"about {needed:,}"
-        words += f": needs {wanted} {draws}, has {arranged.shape[1]}"
-    if arranged.shape[1] >= MIN_DRAWS_FOR_ESS:
+    if draws >= MIN_DRAWS_FOR_ESS:
         numbers["ess"] = float(np.nanmedian(diagnostics.effective_sample_size(arranged)))
         words += f"; ESS {numbers['ess']:.0f} of {len(probes)} draws"
     advice = f"the {what} predict differently, so that one does not represent the posterior: keep "
+    # The standard deviation between the groups over that within: its error falls as the root of n.
+    *spread, most = (math.sqrt(max(x**2 - 1, 0)) for x in (*found, MAX_R_HAT))
     advice += "them all, and take more steps"
-    return Verdict(holds, words, (advice,) if holds is False else ())
+    return Interval(*spread).judge(words, advice, draws, -math.inf, most, each)
 
 
-def r_hat_interval(arranged: Array) -> tuple[Interval, int | None]:
-    """R-hat of predictions of shape (groups, draws, probes), and draws needed to show mixing.
+def r_hat_interval(arranged: Array) -> Interval:
+    """R-hat of predictions of shape (groups, draws, probes).
 
     A one-way analysis of variance with random effects: B / W, summed over the probes, follows
     (1 + n rho) F, with rho the variance between the groups over that within, and R-hat^2 = 1 + rho.
@@ -78,13 +76,11 @@ def r_hat_interval(arranged: Array) -> tuple[Interval, int | None]:
     within = trace / degrees
     between = draws * float(means.var(0, ddof=1).sum())
     if within <= ROUNDING * between:  # the draws of each group are equal
-        return Interval(*[math.inf if between > ROUNDING**2 else 1.0] * 3), draws
+        return Interval(*[math.inf if between > ROUNDING**2 else 1.0] * 3)
     count = max(1.0, trace**2 / float(np.square(gram).sum()))  # effective probes
     low, high = stats.f.interval(LEVEL, (groups - 1) * count, degrees * count)
-    rho, *bounds = (max(0.0, (between / within / each - 1) / draws) for each in (1.0, high, low))
-    room = MAX_R_HAT**2 - 1 - rho / low
-    needed = max(draws + 1, math.ceil((1 / low - 1) / room)) if room > 0 else None
-    return Interval(*(math.sqrt(1 + each) for each in (rho, *bounds))), needed
+    rho = (max(0.0, (between / within / each - 1) / draws) for each in (1.0, high, low))
+    return Interval(*(math.sqrt(1 + each) for each in rho))
 
 
 def check_diversity(evaluation: Evaluation, numbers: Numbers) -> Verdict:

@@ -86,7 +86,7 @@ def scores_chart(evaluation: Evaluation) -> str:
     return _figure("scores", figure, caption)
 
 
-def calibration_chart(evaluation: Evaluation, numbers: dict[str, float]) -> str:
+def calibration_chart(evaluation: Evaluation) -> str:
     """Accuracy against confidence, with 99% intervals; for numbers coverage against level."""
     figure = new_figure(NARROW, 3.8)
     axes = figure.subplots()
@@ -103,9 +103,6 @@ def calibration_chart(evaluation: Evaluation, numbers: dict[str, float]) -> str:
         size = 12 + 90 * curve.count / curve.count.max()
         caption = "Accuracy against confidence, in bins; a larger dot has more points, and lines "
         caption += "are 99% intervals."
-        if "ece" in numbers:  # it was judged
-            caption += f" Calibration error {numbers['ece']:.3g}, by chance up to "
-            caption += f"{numbers['ece_by_chance']:.3g}."
     else:
         axes.set(xlabel="level of the interval", ylabel="share of targets inside")
         size = 30

@@ -194,7 +194,7 @@ def _sections(
             own = [[_text(name), f"{check.numbers[name]:.4g}"] for name in found.metrics]
             scores += table(["metric", "average"], own, kinds=["", "number"])
         yield "scores", "NLL and error", scores
-        title, shown = "Calibration", charts.calibration_chart(evaluation, check.numbers)
+        title, shown = "Calibration", charts.calibration_chart(evaluation)
         if found.entropies:
             title += " and entropy"
             shown = f'<div class="pair">\n{shown}{charts.entropy_chart(found.entropies)}</div>'
