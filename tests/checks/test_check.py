@@ -367,7 +367,7 @@ def judged_mixing(values, **groups):
 
 def test_needed_draws_are_enough():
     """With as many draws as it says, most runs that mix are known to."""
-    values = np.tile(np.random.default_rng(0).normal(size=(3, 20)), (4, 1))
+    values = np.random.default_rng(0).normal(size=(12, 20))
     verdict, _ = judged_mixing(values, cycles=np.repeat(np.arange(4), 3))
     (needed,) = map(int, re.findall(r"needs about (\d+) draws", verdict.words))
     yes = 0
