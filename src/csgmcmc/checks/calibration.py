@@ -52,9 +52,8 @@ def check_calibration(evaluation: Evaluation, numbers: Numbers) -> Verdict:
 def fit_temperature(logs: Array, labels: Points, points: Points) -> Interval:
     """The temperature T for which p^(1/T), normalised, has the highest likelihood.
 
-    The interval is that of the logarithm of 1 / T, with the sandwich estimate of the variance: of
-    sums over the targets of each point. Its degrees of freedom count the points that matter: those
-    of few mistakes are few.
+    The interval is of log(1 / T), by the sandwich estimate of the variance, of sums over targets of
+    a point. Its degrees of freedom count the points that matter, which may be a few mistakes.
     """
     log_beta, score, information = 0.0, np.zeros(1), 1.0
     chosen = logs[np.arange(len(labels)), labels]

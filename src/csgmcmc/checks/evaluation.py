@@ -120,7 +120,9 @@ class _Batch:
     def add(self, numbers: list[int], outputs: Any) -> None:
         self.scores.add(numbers, outputs)
         self.average.add(numbers, outputs)
-        self.are_probs = self.are_probs and _are_probs(outputs, self.likelihood)
+        if isinstance(self.likelihood, Categorical) and self.are_probs:
+            sums = outputs.sum(self.likelihood.dim + (self.likelihood.dim >= 0))
+            self.are_probs = bool((outputs >= 0).all() and ((sums - 1).abs() < 1e-3).all())
         if isinstance(self.likelihood, NumberLikelihood):
             below = self.likelihood.cumulative(outputs, self.scores.targets)
             weights = torch.as_tensor(self.weights[numbers], device=below.device)
@@ -186,9 +188,3 @@ def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
         start_scores=None if started is None else started.log_scores(loader)[0].cpu().numpy(),
         **found,
     )
-
-
-def _are_probs(outputs: Any, likelihood: Any) -> bool:
-    """Whether the outputs of a classifier are probabilities instead of logits."""
-    dim = likelihood.dim + 1 if likelihood.dim >= 0 else likelihood.dim
-    return bool((outputs >= 0).all() and ((outputs.sum(dim) - 1).abs() < 1e-3).all())

@@ -175,9 +175,8 @@ class _Gradients:
         """Variance of the mean over the batches, relative to one batch; 0 if they are all data."""
         if found > most:
             self.error_of_the_mean = 1 / self._count
-            # A loader draws the batches of an epoch without replacement, which reduces the error.
-            replacement = getattr(getattr(data, "sampler", None), "replacement", False)
-            if isinstance(data, DataLoader) and not replacement:
+            # Batches of an epoch are drawn without replacement, which reduces the error.
+            if isinstance(data, DataLoader) and not getattr(data.sampler, "replacement", False):
                 self.error_of_the_mean -= 1 / len(data)
 
     @property

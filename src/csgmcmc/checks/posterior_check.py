@@ -102,10 +102,8 @@ def check(
 ) -> Check:
     """Check whether a posterior predicts, was sampled, mixes and is calibrated.
 
-    Every draw is evaluated once on the data of `loader`. The run is needed to judge the sampling:
-    whether N times the loss is the likelihood's NLL of all data, the temperature of the weights,
-    and injected noise against minibatch noise. Random states, also those of the loaders'
-    generators, are restored.
+    Every draw is evaluated once on the data of `loader`. The run is needed to judge the sampling.
+    Random states, also those of the loaders' generators, are restored.
 
     Args:
         posterior: the draws and their likelihood.

@@ -93,9 +93,6 @@ def check_diversity(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     numbers["gain_of_averaging"] = found.value
     least = MIN_DIVERSITY * (1.0 if evaluation.probs is None else numbers["nll"])
     words = f"averaging lowers the NLL by {found} (at least {number(least)})"
-    for where in ("within", "between"):
-        share = numbers.get(f"disagreement_{where}_cycles", math.nan)
-        words += f"; draws disagree on {share:.1%} {where} cycles" if share >= 0 else ""
     advice = "the draws are nearly the same network: more cycles, less exploration or a higher "
     return found.judge(words, f"{advice}temperature make them differ", len(gains), least)
 

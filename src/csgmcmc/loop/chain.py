@@ -95,8 +95,7 @@ class Chain:
         progress: show a bar, or lines where there is no terminal.
     """
 
-    start: Draws | None = None
-    """The trained network that the chain began with, for `csgmcmc.checks`."""
+    start: Draws | None = None  # the trained network that it began with, for checks
 
     def __init__(
         self,

@@ -1,9 +1,8 @@
 """N compared with the data: the number of examples, and of the targets of each.
 
 N * loss must equal the negative log-likelihood of all data. So N is the number of examples if the
-loss is a mean over examples, and the number of targets if it is also a mean over the labels, pixels
-or tokens of an example. For a squared error N is targets / (2 * noise variance), which may be any
-number.
+loss is a mean over examples, of targets if it is also a mean over the labels, pixels or tokens of
+each. For a squared error N is targets / (2 * noise variance), which may be any number.
 """
 
 import math
@@ -73,15 +72,9 @@ def wrong_num_data(
     the inputs, as that of an autoencoder is: N may be up to the size of the largest tensor.
     """
     if facts is not None and facts.repeats_softmax:
-        return (
-            "the model returns probabilities, and the loss takes their softmax again: remove the "
-            "softmax at the end of the model"
-        )
+        return "the model ends in a softmax, and the loss takes the softmax again: remove it"
     if facts is not None and facts.is_sum:
-        return (
-            "the loss is a sum over the batch, where N x loss must equal the negative "
-            'log-likelihood of all data: give its mean, reduction="mean"'
-        )
+        return 'the loss is a sum over the batch, and must be its mean: give reduction="mean"'
     loader = getattr(loader, "loader", loader)  # of a `ResumableLoader`
     try:
         size = size_of(loader)

@@ -74,8 +74,7 @@ class Stepper:
         self._hold_lock = hold_lock
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._watch: Watch | None = None  # of a loop over `batches`
-        self.problems: list[str] = []
-        """What the run was warned of, for checks afterwards."""
+        self.problems: list[str] = []  # what the run was warned of, for checks afterwards
         self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
         noise, layout = self._noise, self.layout
         first = layout.chain_id * len(self.chain_ids) if layout.chains > 1 else self.chain_id

@@ -1,8 +1,7 @@
 """Warnings while a run samples: of the batches, of the loss, and of the steps of a loop.
 
-They cost next to nothing. Batches are looked at in the first epoch. The loss, which the loop has
-read anyway, is compared with that of the first step. Whether the noise and the temperature are
-right is measured afterwards, by `csgmcmc.checks`.
+Batches are looked at in the first epoch. The loss, which the loop has read anyway, is compared with
+that of the first step. Noise and temperature are measured afterwards, by `csgmcmc.checks`.
 """
 
 import statistics
