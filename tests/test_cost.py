@@ -82,7 +82,7 @@ def test_a_plain_hot_step_adds_the_noise_and_one_pass():
 
 
 def test_a_chain_only_adds_reading_the_loss_to_each_step():
-    """Operations of 6 more steps, beside those of a hand-written loop."""
+    """Operations of 6 more steps, beside those of a loop by hand; a watch adds to the first 100."""
     batch = (torch.randn(10, 8), torch.randint(4, (10,)))
 
     def by_hand(steps: int) -> Counter[str]:
@@ -99,7 +99,7 @@ def test_a_chain_only_adds_reading_the_loss_to_each_step():
         model = mlp(8, 6, 4)
         sampler = SGHMC(model.parameters(), 0.1, num_data=10, seed=0)
         schedule = Constant(steps, keep=Keep(every=steps))
-        options = {"checkpoint_every": 100, "progress": False}  # whose looks at weights are rare
+        options = {"checkpoint_every": 100, "progress": False, "watch": False}
         chain = Chain(model, cross_entropy, [batch] * 20, sampler, schedule, **options)
         with Count() as count:
             chain.run()

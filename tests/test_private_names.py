@@ -8,6 +8,9 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "csgmcmc"
 # Names of torch and of the standard library that have no public form.
 FOREIGN = (
+    "_BatchNorm",
+    "_DropoutNd",
+    "_asdict",
     "_buffers",
     "_check_sample_weight",  # of scikit-learn
     "_disable_dynamo",
@@ -19,6 +22,8 @@ FOREIGN = (
     "_optimizer_step_",
     "_parameters",
     "_pytree",
+    "_replace",  # of a named tuple
+    "_version",
 )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from csgmcmc.arguments import check_count, check_items, check_kind, check_number, shown
-from csgmcmc.draws import DrawStore, keep_trainable
+from csgmcmc.draws import DrawStore, MemoryDraws, keep_trainable
 from csgmcmc.draws.tensors import checksum
 from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.loaders import Loss, describe_loader
@@ -110,6 +110,8 @@ def posterior_from_trained(
         schedule = Constant(steps, burn_in=burn_in, draws=draws)
         store = None if folder is None else DrawStore(folder, only=keep_trainable(sampled))
         chain = Chain(sampled, loss, data, sampler, schedule, store, **chain_options)
+        chain.start = MemoryDraws()
+        chain.start.append(sampled, step=0)
         chain.stepper.settings["trained weights, checksum"] = checksum(all_tensors(sampled))
         try:
             kept = chain.run(resume=store is not None)

@@ -38,4 +38,4 @@ def reports(
     posterior = Posterior(model, draws, likelihood=Gaussian(1.0), progress=False)
     assert run.loss is not None
     assert run.data is not None
-    return parameter_reports(posterior, run.stepper, run.loss, run.data)
+    return parameter_reports(posterior, run.stepper, run.loss, run.data)[0]

@@ -44,21 +44,21 @@ def checked(targets, loss, num_data, likelihood: Any, **options):
     return posterior.check(held_out, run=chain)
 
 
-def test_num_data_of_rows_where_labels_are_averaged(monkeypatch):
+def test_num_data_of_rows_where_labels_are_averaged():
     """The wrong N of a mean over labels, with which all other answers are the right ones."""
-    monkeypatch.setattr("csgmcmc.checks.predictions.REPEATS", 20)
     found = checked(LABELS, binary_cross_entropy_with_logits, ROWS, "bernoulli")
     assert found.sampling.holds is False
     assert found.numbers["num_data_expected"] == pytest.approx(5 * ROWS, rel=1e-3)
     assert found.numbers["num_data_ratio"] == pytest.approx(0.2, rel=1e-3)
     words = found.sampling.words
     assert words.startswith("num_data=120, but N x loss is the likelihood's NLL of all data for N=")
-    assert "N=600, so that the posterior is 5 times too hot; temperature right" in words
-    assert "; fine: injected noise is" in words
+    assert words.endswith("N=600, so that the posterior is 5 times too hot")
+    assert {found.learned.answer, found.mixing.answer, found.better.answer} == {"unknown"}
+    assert len(str(found).splitlines()) <= 5  # this and what to change
     assert any("make the sampler with num_data=600" in advice for advice in found.advice)
 
     right = checked(LABELS, binary_cross_entropy_with_logits, 5 * ROWS, "bernoulli")
-    assert right.sampling.holds, right.sampling.words
+    assert right.sampling.holds is not False, right.sampling.words
     assert right.numbers["num_data_ratio"] == pytest.approx(1, rel=1e-3)
     assert "num_data" not in str(right)
 

@@ -26,9 +26,9 @@ from csgmcmc import (
     Tick,
     stack,
 )
-from csgmcmc.checks import kinetic_temperatures
+from csgmcmc.checks.sampling import Run
+from csgmcmc.diagnostics import kinetic_temperature
 from csgmcmc.distributed import ProcessLayout
-from csgmcmc.loop.watch import sampling_temperature
 from tests.checks.support import make_run, reports
 from tests.posterior.support import randomise
 from tests.support import SIGMAS
@@ -103,16 +103,16 @@ def test_a_chain_hotter_than_its_temperature_is_too_hot():
         assert report.temperature.value == pytest.approx(3.0, rel=0.2)
 
 
-def test_kinetic_temperatures_while_it_runs():
+def test_kinetic_temperature_while_it_runs():
     found = []
     model = Means()
-    sampler = SGHMC(
-        model.parameters(), 0.001, num_data=NUM_DATA, momentum=0.9, temperature=2.0, seed=0
-    )
+    dynamics = {"lr": 0.001, "num_data": NUM_DATA, "momentum": 0.9, "temperature": 2.0}
+    sampler = SGHMC(model.parameters(), **dynamics, seed=0)
 
     def look(info):
         if info.tick.collect:
-            found.append(kinetic_temperatures(model, sampler))
+            velocities = [sampler.state[param]["velocity"] for param in model.parameters()]
+            found.append(kinetic_temperature(torch.cat(velocities), **dynamics))
 
     Chain(
         model,
@@ -123,12 +123,10 @@ def test_kinetic_temperatures_while_it_runs():
         callbacks=look,
         progress=False,
     ).run()
-    values = [one[name].value for one in found for name in ("first", "second")]
-    assert len(values) == 8
+    values = [one.value for one in found]
+    assert len(values) == 4
     # Chi-square of 200 weights each: a standard error of 2.5% of the mean, 4.5 of them.
     assert np.mean(values) == pytest.approx(2.0, rel=4.5 * (2 / (8 * SIZE)) ** 0.5)
-    with pytest.raises(ValueError, match="velocities are those of SGHMC, got SGLD"):
-        kinetic_temperatures(model, SGLD(model.parameters(), 0.1, num_data=1))  # pyright: ignore[reportArgumentType]
 
 
 def test_cold_draws_of_a_short_sampling_stage_are_too_cold():
@@ -244,19 +242,24 @@ def test_exact_draws_of_a_posterior_far_from_0_have_its_temperature(cycles):
         assert found.verdict == "as it should be"
 
 
-@pytest.mark.parametrize("cycles", [[0, 0, 0], [0, 1, 1], [0, 1, 2], [5, 5, 5]])
-def test_origin_is_the_mean_of_other_cycles_or_other_draws(cycles):
+@pytest.mark.parametrize(
+    ("cycles", "sides"),
+    [
+        ([0, 0, 0], [0, 0, 1]),
+        ([0, 1, 1], [0, 1, 1]),
+        ([0, 1, 2], [0, 1, 0]),
+        ([5, 5, 5], [0, 0, 1]),
+    ],
+)
+def test_origin_is_the_mean_of_other_cycles_or_of_the_other_half_of_one(cycles, sides):
     targets = targets_around(5.0)
     draws = posterior_draws(targets, ticks_of(cycles))
     run = run_of(in_order(targets, 10))
     found: Any = reports(run.stepper.model, list(draws), run)["first"].temperature
     weights, centre = matrix(draws), targets.double().mean(0)[:SIZE]
     products = []
-    for i in range(3):
-        others = [
-            j for j in range(3) if j != i and (len(set(cycles)) == 1 or cycles[j] != cycles[i])
-        ]
-        origin = weights[others].mean(0)
+    for i, side in enumerate(sides):
+        origin = weights[[other != side for other in sides]].mean(0)
         products.append(((weights[i] - origin) * (weights[i] - centre)).mean().item())
     assert found.value == pytest.approx(NUM_DATA * np.mean(products), rel=1e-4)
     error = NUM_DATA * np.std(products, ddof=1) / 3**0.5
@@ -513,10 +516,10 @@ def test_a_run_without_sampled_parameters_is_rejected():
         reports(model, list(posterior_draws(targets, ticks_of([0, 0]))), chain)
 
 
-def test_at_most_12_draws_are_measured_evenly_spaced():
+def test_at_most_100_draws_are_measured_evenly_spaced():
     targets = targets_around(5.0)
-    draws = posterior_draws(targets, ticks_of([0] * 34))
-    run = run_of(in_order(targets, NUM_DATA))
+    draws = posterior_draws(targets, ticks_of([0] * 298))
+    run = run_of(in_order(targets, NUM_DATA), schedule=Constant(400))
     seen = []
 
     def loss(outputs, wanted):
@@ -693,17 +696,4 @@ def test_memory_does_not_grow_with_batches():
 )
 def test_sampling_temperature_is_0_without_injected_noise(temperature, schedule, cold):
     run = run_of(in_order(targets_around(0.0), 10), schedule=schedule, temperature=temperature)
-    assert (sampling_temperature(run.stepper) == 0) is cold
-
-
-def test_kinetic_temperatures_of_the_parameters_that_have_velocities():
-    model = Means()
-    groups = [{"params": [model.first], "temperature": 3.0}, {"params": [model.second], "lr": 0.0}]
-    sampler = SGHMC(groups, 0.02, num_data=NUM_DATA, momentum=0.5)
-    assert kinetic_temperatures(model, sampler) == {}
-    for param in model.parameters():
-        sampler.state[param]["velocity"] = torch.full((SIZE,), 0.1)
-    (name, found), *rest = kinetic_temperatures(model, sampler).items()
-    assert (name, rest) == ("first", [])
-    assert found.value == pytest.approx(1.5 * NUM_DATA / (2 * 0.02) * 0.1**2)
-    assert found.target == 3.0
+    assert (Run(run.stepper, None, None).temperature == 0) is cold

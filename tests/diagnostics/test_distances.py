@@ -1,11 +1,8 @@
 import numpy as np
 import pytest
-import torch
-from torchmetrics.functional import kl_divergence as peer_divergence
 
 from csgmcmc.diagnostics.mixing import (
     disagreement,
-    kl_divergence,
     within_and_between,
 )
 
@@ -20,31 +17,6 @@ MEMBERS = [
 def test_disagreement_by_hand():
     np.testing.assert_array_equal(disagreement(MEMBERS), [[0, 0.5, 0.5], [0.5, 0, 1], [0.5, 1, 0]])
     np.testing.assert_array_equal(disagreement(MEMBERS[:1]), [[0]])
-
-
-def test_divergence_by_hand():
-    third = 0.6 * np.log(4)  # of (0.8, 0.2) from (0.2, 0.8), and back
-    exact = [
-        [0, (0.5 * np.log(2) + 0.5 * np.log(2 / 3)) / 2, np.inf],
-        [(0.25 * np.log(1 / 2) + 0.75 * np.log(3 / 2)) / 2, 0, np.inf],
-        [(np.log(2) + third) / 2, (np.log(4) + third) / 2, 0],
-    ]
-    np.testing.assert_allclose(kl_divergence(MEMBERS), exact, rtol=1e-12)
-
-
-def test_divergence_against_torchmetrics():
-    members = np.random.default_rng(0).dirichlet(np.ones(5), size=(4, 30))
-    tensors = torch.from_numpy(members)
-    peer = [[peer_divergence(p, q).item() for q in tensors] for p in tensors]
-    np.testing.assert_allclose(kl_divergence(members), peer, atol=1e-6)
-
-
-def test_rounding_does_not_make_a_divergence_negative():
-    exact = np.random.default_rng(1).dirichlet(np.ones(10), size=20)
-    rounded = np.stack([exact, exact.astype(np.float32), exact.astype(np.float16)])
-    divergences = kl_divergence(rounded)
-    assert divergences.min() >= 0
-    assert divergences.max() < 1e-5
 
 
 def test_groups_by_hand():
@@ -68,23 +40,15 @@ def test_groups_with_no_pairs_are_nan():
     assert np.isnan(within_and_between([[0.0, 2.0], [4.0, 0.0]], [0, 0]).between)
 
 
-def test_an_infinite_divergence_makes_its_mean_infinite():
-    divergences = kl_divergence(MEMBERS)
-    split = within_and_between(divergences, [0, 0, 1])
-    assert split.within == (divergences[0, 1] + divergences[1, 0]) / 2
-    assert split.between == np.inf
-
-
-@pytest.mark.parametrize("measure", [disagreement, kl_divergence])
-def test_bad_members(measure):
+def test_bad_members():
     with pytest.raises(ValueError, match=r"members must have axes \(s, n, K\).* shape \(2, 2\)"):
-        measure(MEMBERS[0])
+        disagreement(MEMBERS[0])
     with pytest.raises(ValueError, match=r"members must sum to 1 .* a sum of 1\.2"):
-        measure([[[0.5, 0.5], [0.6, 0.6]]])
+        disagreement([[[0.5, 0.5], [0.6, 0.6]]])
     with pytest.raises(ValueError, match=r"members must be at least 0, got -0\.1"):
-        measure([[[1.1, -0.1]]])
+        disagreement([[[1.1, -0.1]]])
     with pytest.raises(ValueError, match="members must not contain nan"):
-        measure([[[np.nan, 1.0]]])
+        disagreement([[[np.nan, 1.0]]])
 
 
 def test_bad_matrices_and_groups():

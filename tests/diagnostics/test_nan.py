@@ -31,7 +31,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "disagreement": MEMBERS,
     "effective_sample_size": CHAINS,
     "kinetic_temperature": {"velocities": [0.1, -0.2], "squared_gradient": 0.1, **DYNAMICS},
-    "kl_divergence": MEMBERS,
     "negative_log_likelihood": FORECAST,
     "r_hat": CHAINS,
     "reliability_curve": {**FORECAST, "bins": 3},

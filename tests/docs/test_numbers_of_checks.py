@@ -4,8 +4,12 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ASSIGNED = re.compile(r"numbers\[(f?)\"([^\"]+)\"\] =")
-VALUES = {"name": ("disagreement", "kl"), "way.replace(' ', '_')": ("too_cold", "too_hot")}
+ASSIGNED = re.compile(r"numbers(?:\[| \|= {)(f?)\"([^\"]+)\"(?:\] =|\],|:)")
+VALUES = {
+    "where": ("within", "between"),
+    "way.replace(' ', '_')": ("too_cold", "too_hot"),
+    "end": ("value", "low", "high", "target"),
+}
 
 
 def measured() -> set[str]:

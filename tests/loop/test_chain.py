@@ -292,7 +292,8 @@ def test_autocast_and_device_reach_the_model():
         return cross_entropy(outputs.float(), labels)
 
     loader = DataLoader(plain_data(), batch_size=8)
-    chain = linear_chain(loader, Constant(1), loss, autocast=torch.float16, device="cpu")
+    options = {"autocast": torch.float16, "device": "cpu", "watch": False}
+    chain = linear_chain(loader, Constant(1), loss, **options)
     chain.run()
     assert seen == [torch.float16]
 
@@ -444,7 +445,7 @@ def test_modes_of_modules_are_kept():
     loader, schedule = DataLoader(plain_data(), batch_size=8), Constant(6, keep=Keep(every=2))
     Chain(
         model, cross_entropy, loader, sampler, schedule,
-        callbacks=lambda info: info.chain.model.eval(), progress=False,
+        callbacks=lambda info: info.chain.model.eval(), progress=False, watch=False,
     ).run()  # fmt: skip
     assert seen == [[True, True, False, True, True]] * 6
     assert model[1].num_batches_tracked == 0

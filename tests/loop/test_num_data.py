@@ -18,7 +18,7 @@ from torch.utils.data import (
 
 from csgmcmc import SGHMC, Chain, Constant, stack
 from csgmcmc.errors import SamplingWarning
-from csgmcmc.loop.num_data import TARGET_NAMES, default_num_data, terms_in_mean
+from csgmcmc.loop.num_data import TARGET_NAMES, default_num_data, loss_facts
 
 ROWS = 60
 INPUTS = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(0))
@@ -142,8 +142,8 @@ def test_asking_the_loss_leaves_no_trace():
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
     batch = (INPUTS, LABELS)
-    assert terms_in_mean(binary_cross_entropy_with_logits, model, batch) == 5
-    assert terms_in_mean(mse_loss, model, (INPUTS, LABELS)) == 0
+    assert loss_facts(binary_cross_entropy_with_logits, model, batch).terms == 5
+    assert loss_facts(mse_loss, model, (INPUTS, LABELS)).terms == 0
     assert torch.equal(torch.get_rng_state(), state)
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -224,3 +224,78 @@ def test_no_default_where_dictionaries_have_several_targets():
     texts = [{"x": [1.0] * 4, "labels": [1, 2, 3]}] * 5  # of a tokenizer
     with pytest.raises(ValueError, match="num_data=15"):
         default_num_data(DataLoader(texts))  # pyright: ignore[reportArgumentType]
+
+
+# Language models: classes last, in pairs and in dictionaries
+
+
+class Words(nn.Module):
+    """Logits (rows, tokens, vocabulary)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.linear = nn.Embedding(7, 5), nn.Linear(5, 7)
+
+    def forward(self, tokens):
+        return self.linear(self.embed(tokens))
+
+
+LOSSES = {
+    "flatten": lambda x, y: cross_entropy(x.flatten(0, 1), y.flatten()),
+    "view": lambda x, y: cross_entropy(x.view(-1, 7), y.view(-1)),
+    "reshape": lambda x, y: cross_entropy(x.reshape(-1, x.shape[-1]), y.reshape(-1)),
+    "transpose": lambda x, y: cross_entropy(x.transpose(1, 2), y),
+    "shifted": lambda x, y: cross_entropy(x[:, :-1].flatten(0, 1), y[:, 1:].flatten()),
+}
+
+
+def told_of_tokens(loss, num_data, *, of_rows=False) -> list[str]:
+    torch.manual_seed(0)
+    model, data = Words(), TensorDataset(TOKENS, TOKENS)
+    chosen = loss
+    if of_rows:
+        data = Rows(tokens=TOKENS, labels=TOKENS)
+
+        def chosen(model, batch):
+            return loss(model(batch["tokens"]), batch["labels"])
+
+    sampler = SGHMC(model.parameters(), lr=1e-3, num_data=num_data, seed=0)
+    loader = DataLoader(data, batch_size=12, shuffle=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Chain(model, chosen, loader, sampler, Constant(1), progress=False).run()
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize("of_rows", [False, True])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_mean_over_tokens_needs_their_number(name, of_rows):
+    (words,) = told_of_tokens(LOSSES[name], ROWS, of_rows=of_rows)
+    assert "num_data=480" in words
+    assert told_of_tokens(LOSSES[name], 480, of_rows=of_rows) == []
+
+
+@pytest.mark.parametrize("of_rows", [False, True])
+def test_a_sum_over_tokens_needs_the_number_of_sequences(of_rows):
+    def summed_tokens(outputs, targets):
+        whole = cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
+        return whole.sum(1).mean()
+
+    assert told_of_tokens(summed_tokens, ROWS, of_rows=of_rows) == []
+    (words,) = told_of_tokens(summed_tokens, 480, of_rows=of_rows)
+    assert "num_data=60" in words
+
+
+def test_a_sum_over_the_batch_is_called_a_sum():
+    (words,) = told(CLASSES, lambda x, y: cross_entropy(x, y, reduction="sum"), ROWS)
+    assert "sum over the batch" in words
+    assert "num_data" not in words
+
+
+def test_a_softmax_before_the_loss_is_noticed():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Softmax(1))
+    (words,) = told(CLASSES, cross_entropy, ROWS, model=model)
+    assert "softmax" in words
+    right = nn.Sequential(nn.Linear(4, 3), nn.Softmax(1))
+    logs = told(CLASSES, lambda x, y: nn.functional.nll_loss(x.log(), y), ROWS, model=right)
+    assert logs == []

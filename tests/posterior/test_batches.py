@@ -59,8 +59,7 @@ def test_batches_that_are_dictionaries_are_split():
     assert weighed.with_draws(chain.draws[:2]).split is split
 
 
-def test_check_compares_n_with_the_likelihood_of_batches_that_are_dictionaries(monkeypatch):
-    monkeypatch.setattr("csgmcmc.checks.predictions.REPEATS", 20)
+def test_check_compares_n_with_the_likelihood_of_batches_that_are_dictionaries():
     chain = run_of_dictionaries()
     run: Any = {"run": chain, "data": NAMED}
     found = Posterior(chain.model, chain.draws, split=split).check(NAMED, **run)

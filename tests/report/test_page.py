@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from csgmcmc import DrawStore, MemoryDraws, Posterior
 from csgmcmc.checks import Verdict
 from csgmcmc.checks.evaluation import evaluate
-from csgmcmc.checks.posterior_check import judge
+from csgmcmc.checks.posterior_check import VERDICTS, judge
 from csgmcmc.cli import app
 from csgmcmc.posterior import Gaussian
 from csgmcmc.report import report_folder
@@ -64,7 +64,7 @@ def test_page_shows_the_numbers_of_the_check(sampled, reader):
     assert f"NLL {numbers['nll']:.4f}, error {100 * numbers['error']:.2f}%" in reader.text
     assert "on 50 held-out data points" in reader.text
     assert check.mixing.words in reader.text
-    assert f"Calibration error {numbers['ece']:.3g}, by chance up to" in reader.text
+    assert check.calibrated.words in reader.text
     assert "9 draws, 3 cycles, 1 chain." in reader.text
 
 
@@ -171,14 +171,13 @@ def findings(sampled):
 def test_names_of_parameters_and_words_are_escaped(findings):
     report = next(iter(findings.check.parameters.values()))
     names = [NASTY, "$\\frac$", "x" * 500, "{}%s"]
-    verdicts = dict.fromkeys(("sampling", "mixing", "calibrated", "better"), Verdict(None, NASTY))
-    check = replace(
-        findings.check, **verdicts, parameters=dict.fromkeys(names, report), advice=[NASTY]
-    )
+    verdicts = dict.fromkeys(VERDICTS, Verdict(None, NASTY))
+    verdicts |= {"learned": Verdict(None, NASTY, (NASTY,))}
+    check = replace(findings.check, **verdicts, parameters=dict.fromkeys(names, report))
     reader = Reader(make_page("\udcff", [], None, findings._replace(check=check)).html)
     assert not reader.all("script")
     assert not reader.all("b")
-    assert reader.text.count(NASTY) == 5  # four verdicts, an advice
+    assert reader.text.count(NASTY) == 7  # six verdicts, an advice
     assert "\\udcff" in reader.text
 
 

@@ -1,19 +1,19 @@
-"""Checks of a posterior: sampling, mixing, calibration, and the gain over one draw."""
+"""Checks of a posterior: whether it predicts, was sampled, mixes and is calibrated."""
 
 from typing import TYPE_CHECKING
 
 from csgmcmc.discovery import lazy_attributes
 
 if TYPE_CHECKING:
-    from csgmcmc.checks.parameter_temperatures import ParameterReport, kinetic_temperatures
+    from csgmcmc.checks.parameter_temperatures import ParameterReport
     from csgmcmc.checks.posterior_check import Check, check
     from csgmcmc.checks.verdict import Verdict
 
-__all__ = ["Check", "ParameterReport", "Verdict", "check", "kinetic_temperatures"]
+__all__ = ["Check", "ParameterReport", "Verdict", "check"]
 
 __getattr__ = lazy_attributes(
     __name__,
-    parameter_temperatures=("ParameterReport", "kinetic_temperatures"),
+    parameter_temperatures=("ParameterReport",),
     posterior_check=("Check", "check"),
     verdict=("Verdict",),
 )

@@ -1,15 +1,17 @@
 """One pass over held-out data that collects the predictions of every draw."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import special
 from torch import Tensor
 
+from csgmcmc.loaders import is_pair
 from csgmcmc.posterior import Posterior
 from csgmcmc.posterior.averages import weighted
 from csgmcmc.posterior.likelihoods.base import NumberLikelihood
@@ -18,6 +20,7 @@ from csgmcmc.posterior.passes import Scores, over_draws
 from csgmcmc.posterior.predictive import ClassPredictive
 
 Array = NDArray[np.float64]
+MAX_ROWS, MAX_FEATURES = 2000, 256  # of a table of inputs that is kept
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,7 @@ class Evaluation:
 
     Attributes:
         weights: weight of each draw; they sum to 1.
-        chain_ids: chain of each draw.
-        cycles: cycle of each draw; cycles of different chains have different numbers.
+        chain_ids, cycles: of each draw; cycles of different chains have different numbers.
         log_scores: log-likelihood of each data point under each draw, (draws, data points).
         members: predictions of each draw: probabilities of classes, (draws, points, classes), or
             means of numbers, (draws, numbers).
@@ -38,6 +40,12 @@ class Evaluation:
         probs: averaged probabilities, (points, classes); None for numbers.
         ranks: probability below the target under the averaged prediction, (data points, outputs);
             None for classes.
+        point_of_target: data point of each target.
+        inputs: the first rows of a table of inputs; None where they are something else.
+        input_scale: root mean square of the inputs; None where they are not one tensor of floats.
+        returns_probs: whether all outputs are probabilities, where logits are expected.
+        start_scores: log-likelihood of each data point under the trained network that the run began
+            with, if there was one.
     """
 
     weights: Array
@@ -48,6 +56,11 @@ class Evaluation:
     targets: NDArray[Any]
     probs: Array | None = None
     ranks: Array | None = None
+    point_of_target: NDArray[Any] = field(default_factory=lambda: np.zeros(0, dtype=int))
+    inputs: Array | None = None
+    input_scale: float | None = None
+    returns_probs: bool = False
+    start_scores: Array | None = None
 
     @property
     def targets_per_point(self) -> float:
@@ -58,6 +71,11 @@ class Evaluation:
     def nll_of_draws(self) -> Array:
         """NLL per target of each draw alone."""
         return -self.log_scores.mean(axis=1) / self.targets_per_point
+
+    def average_scores(self, weights: Array | None = None) -> Array:
+        """Log-likelihood of each data point under the weighted average; by default of `weights`."""
+        chosen = self.weights if weights is None else weights / weights.sum()
+        return np.asarray(special.logsumexp(self.log_scores, axis=0, b=chosen[:, None]))
 
     def nll_by_draws(self, weights: Array) -> Array:
         """NLL per target of the weighted average of the first 1, 2, ... draws.
@@ -71,7 +89,7 @@ class Evaluation:
 
     def nll(self, weights: Array) -> float:
         """NLL per target of the weighted average of all draws."""
-        return float(self.nll_by_draws(weights)[-1])
+        return float(-self.average_scores(weights).mean()) / self.targets_per_point
 
     def error(self, prediction: Array) -> float:
         """Share of wrong classes, or the RMSE of numbers, of one prediction."""
@@ -97,39 +115,76 @@ class _Batch:
         self.scores = Scores(self.likelihood, targets)
         self.average = self.likelihood.average(self.weights, targets, keep_members=True)
         self.ranks: Any = 0.0  # under the averaged prediction, (points, ...)
+        self.are_probs = isinstance(self.likelihood, Categorical)
 
     def add(self, numbers: list[int], outputs: Any) -> None:
         self.scores.add(numbers, outputs)
         self.average.add(numbers, outputs)
+        if isinstance(self.likelihood, Categorical) and self.are_probs:
+            sums = outputs.sum(self.likelihood.dim + (self.likelihood.dim >= 0))
+            self.are_probs = bool((outputs >= 0).all() and ((sums - 1).abs() < 1e-3).all())
         if isinstance(self.likelihood, NumberLikelihood):
             below = self.likelihood.cumulative(outputs, self.scores.targets)
             weights = torch.as_tensor(self.weights[numbers], device=below.device)
             self.ranks = self.ranks + weighted(weights, below)
 
 
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """At most `most` of the numbers below `count`, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, most).round().astype(int)).tolist()
+
+
 def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
     """Collect the predictions of every draw for the data of `loader`, in one pass over it."""
-    likelihood = posterior.likelihood
-    batches = list(over_draws(posterior, loader, "evaluating", partial(_Batch, posterior)))
+    squares: list[float] = []  # their mean in each batch of inputs
+    rows: list[Tensor] = []
+
+    def split(batch: Any) -> Any:
+        found: Any = posterior.split(batch)
+        inputs = found[0] if is_pair(found) else None
+        if isinstance(inputs, Tensor) and inputs.is_floating_point():
+            squares.append(inputs.double().square().nanmean().item())
+            is_table = inputs.ndim == 2 and inputs.shape[1] <= MAX_FEATURES
+            if is_table and sum(map(len, rows)) < MAX_ROWS:
+                rows.append(inputs)
+        return found
+
+    collected = over_draws(posterior, loader, "evaluating", partial(_Batch, posterior), split=split)
+    batches = list(collected)
     predictions = [batch.average.result() for batch in batches]
     predictive: Any = type(predictions[0]).joined(predictions)
+    log_scores = torch.cat([batch.scores.result() for batch in batches], dim=1).cpu().numpy()
+    points = np.arange(log_scores.shape[1])
     if isinstance(predictive, ClassPredictive):
         labels = predictive.labels_numpy()
         counts = np.full(labels.shape, True)
-        if isinstance(likelihood, Categorical):
-            counts = labels != likelihood.ignore_index
+        if isinstance(posterior.likelihood, Categorical):
+            counts = labels != posterior.likelihood.ignore_index
         members = predictive.member_probs_numpy()[:, counts]
+        if not np.isfinite(members).all():
+            raise ValueError(
+                "loader gives predictions that are not finite: remove or fill nan in the inputs, "
+                "in the training data too"
+            )
         found = {"targets": labels[counts], "probs": predictive.probs_numpy()[counts]}
     else:
         members = predictive.members.double().flatten(1).cpu().numpy()
         values = predictive.targets.double().flatten().cpu().numpy()
         below = [batch.ranks.reshape(len(batch.ranks), -1).cpu().numpy() for batch in batches]
+        counts = np.full(values.size, True)
         found = {"targets": values, "ranks": np.concatenate(below)}
+    start = None if isinstance(loader, Iterator) else getattr(posterior.run, "start", None)
+    started = None if start is None else posterior.with_draws(start)
     return Evaluation(
         weights=posterior.weights,
         chain_ids=np.array([draw.chain_id for draw in posterior.draws]),
         cycles=posterior.cycles,
-        log_scores=torch.cat([batch.scores.result() for batch in batches], dim=1).cpu().numpy(),
+        log_scores=log_scores,
         members=members,
+        point_of_target=np.repeat(points, counts.size // points.size)[counts],
+        inputs=torch.cat(rows).double().cpu().numpy() if rows else None,
+        input_scale=float(np.mean(squares)) ** 0.5 if squares else None,
+        returns_probs=all(batch.are_probs for batch in batches),
+        start_scores=None if started is None else started.log_scores(loader)[0].cpu().numpy(),
         **found,
     )

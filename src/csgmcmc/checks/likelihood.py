@@ -24,6 +24,7 @@ from csgmcmc.posterior.passes import plain_split
 from csgmcmc.randomness import Generator, generators_of, preserved_random_state
 
 MAX_BATCHES = 32  # of the training data
+MAX_OFF_SUM = 0.01  # relative difference between a sum over a batch and its NLL
 
 
 class LikelihoodRatio(NamedTuple):
@@ -31,6 +32,8 @@ class LikelihoodRatio(NamedTuple):
 
     cosine: float  # between the gradients of loss and NLL, mean over the batches
     num_data: float  # the N for which N * loss is the NLL of all data, up to a constant
+    nll: float  # of the batches under the last draw, per target
+    is_sum: bool  # whether the loss is the NLL of a whole batch, not its mean
 
 
 def likelihood_ratio(
@@ -44,7 +47,7 @@ def likelihood_ratio(
     model = copy.deepcopy(posterior.model).eval().requires_grad_()
     posterior.draws[-1].load_into(model)
     params = [param for param in model.parameters() if param.is_floating_point()]
-    ratios: list[tuple[float, float, int]] = []
+    ratios: list[tuple[float, float, int, float, int]] = []
     with preserved_random_state([*generators, *generators_of(data)]):
         for batch in islice(data, MAX_BATCHES):
             found = _compare(posterior, model, params, loss, to_device(batch, params[0].device))
@@ -53,21 +56,21 @@ def likelihood_ratio(
             ratios.append(found)
     if not ratios:
         return None
-    factors, cosines, examples = (sum(values) for values in zip(*ratios, strict=True))
+    factors, cosines, examples, nll, targets = (sum(values) for values in zip(*ratios, strict=True))
+    is_sum = examples > len(ratios) and all(abs(each[0] - 1) < MAX_OFF_SUM for each in ratios)
     try:
+        share = len(ratios) / len(data)  # pyright: ignore[reportArgumentType]
         if isinstance(getattr(data, "batch_size", None), int):
             share = examples / size_of(data)
-        else:
-            share = len(ratios) / len(data)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError):  # the size of the data is not known
         return None
-    return LikelihoodRatio(cosines / len(ratios), factors / share)
+    return LikelihoodRatio(cosines / len(ratios), factors / share, nll / max(targets, 1), is_sum)
 
 
 def _compare(
     posterior: Posterior, model: nn.Module, params: list[nn.Parameter], loss: Loss, batch: Any
-) -> tuple[float, float, int] | None:
-    """Factor from the loss to the NLL, cosine of their gradients, and number of examples.
+) -> tuple[float, float, int, float, int] | None:
+    """Factor from the loss to the NLL, cosine of their gradients, examples, NLL, and targets.
 
     None if the batch has no targets, or a gradient is 0.
     """
@@ -82,7 +85,8 @@ def _compare(
     if not (norm > 0 and other > 0 and bool(torch.isfinite(norm + other))):
         return None
     product = float(ours @ theirs)
-    return product / float(norm) ** 2, product / float(norm * other), len(targets)
+    found = product / float(norm) ** 2, product / float(norm * other)
+    return *found, len(targets), nll.item(), targets.numel()
 
 
 def _gradient(value: Tensor, params: list[nn.Parameter]) -> Tensor:

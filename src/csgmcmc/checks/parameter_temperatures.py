@@ -18,22 +18,24 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from csgmcmc.diagnostics import kinetic_temperature, temperature_of_products
+from csgmcmc.checks.evaluation import evenly_spaced
+from csgmcmc.checks.verdict import mean_interval
+from csgmcmc.diagnostics import temperature_of_products
 from csgmcmc.diagnostics.temperature import Temperature
 from csgmcmc.draws import Draw
 from csgmcmc.loaders import Loss, batch_loss, to_device
 from csgmcmc.loop import Stepper
-from csgmcmc.loop.watch import evenly_spaced, sampling_ticks
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import generators_of, preserved_random_state
-from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.samplers.base import Group
 from csgmcmc.samplers.prior import prior_gradient
+from csgmcmc.schedules import Schedule, Tick
 from csgmcmc.schedules.base import options_at
 from csgmcmc.stacked import Stack
 
-MAX_DRAWS = 12  # at which gradients are taken
-MAX_BATCHES = 32  # for the gradient at each of them
+MAX_DRAWS = 100  # at which gradients are taken
+MAX_BATCHES, MAX_GRADIENTS = 32, 400  # for the gradient at each of them, and in all
+MAX_TICKS = 1000  # of a schedule that are evaluated
 
 Tensors = dict[str, Tensor]
 Groups = dict[str, tuple[Group, Tensor]]
@@ -62,36 +64,14 @@ class ParameterReport:
     temperature: Temperature | None
 
 
-def kinetic_temperatures(model: nn.Module, sampler: SGHMC) -> dict[str, Temperature]:
-    """Temperature of the current velocities of each parameter tensor.
-
-    For a callback while the run samples. The target is exact for small steps and an lr that
-    changes little over 1 / (1 - momentum) steps.
-    """
-    if not isinstance(sampler, SGHMC):
-        raise ValueError(f"velocities are those of SGHMC, got {type(sampler).__name__}")
-    return {
-        name: kinetic_temperature(
-            sampler.state[param]["velocity"].cpu().numpy(), **_dynamics(sampler, group)
-        )
-        for name, (group, param) in _sampled(model, sampler).items()
-        if "velocity" in sampler.state[param]
-    }
-
-
 def parameter_reports(
     posterior: Posterior, stepper: Stepper, loss: Loss, data: Iterable[Any]
-) -> dict[str, ParameterReport]:
-    """Noise and configurational temperature of each sampled parameter tensor, by its name.
+) -> tuple[dict[str, ParameterReport], Temperature | None, float]:
+    """Noise and temperature of each sampled parameter tensor, by name, and of all weights.
 
-    Measured with gradients of some batches of `data`, in training mode, at some of the draws. The
-    model, the stepper and all random states are left unchanged.
-
-    Args:
-        posterior: the single network and the draws of the run.
-        stepper: of the run, with a sampler; its model may be a `Stack`.
-        loss: mean negative log-likelihood, called as `Chain` calls it.
-        data: the batches that the run was trained on.
+    The third value is the share of the batches whose gradient is clipped. Measured with gradients
+    of some batches of `data`, in training mode, at some of the draws. The model, the stepper, whose
+    model may be a `Stack`, and all random states are left unchanged.
     """
     sampler: Any = stepper.sampler
     groups = _sampled(stepper.model, sampler)
@@ -99,21 +79,29 @@ def parameter_reports(
         raise ValueError("no parameter has both lr and temperature above 0")
     draws = [posterior.draws[i] for i in evenly_spaced(len(posterior.draws), MAX_DRAWS)]
     with preserved_random_state([*stepper.generators, *generators_of(data)]):
-        gradients = _Gradients(loss, data, posterior.members.autocast)
+        gradients = _Gradients(posterior, loss, data, stepper.settings.get("clip"))
         measured = [*_measure(posterior.model, draws, stepper, groups, gradients)]
     kept = [stepper.schedule(draw.step) for draw in draws]
     sampling = sampling_ticks(stepper.schedule)
     chains = stepper.model.chains if isinstance(stepper.model, Stack) else 1
     reports: dict[str, ParameterReport] = {}
+    size, total, target = 0, np.zeros(len(draws)), 0.0
     for name, (group, param) in groups.items():
         products, squares, variances = np.transpose([found[name] for found in measured])
         temperature = None
         if len(draws) > 1:
             at_draws = [options_at(group, tick) for tick in kept]
-            means = {key: _mean([at[key] for at in at_draws]) for key in ("lr", "temperature")}
-            square = max(_mean(squares), 0.0)
-            dynamics = _dynamics(sampler, {**group, **means})
-            temperature = temperature_of_products(products, squared_gradient=square, **dynamics)
+            temperature = temperature_of_products(
+                products,
+                squared_gradient=max(_mean(squares), 0.0),
+                lr=_mean([at["lr"] for at in at_draws]),
+                num_data=group["num_data"],
+                momentum=sampler.momentum(group),
+                temperature=_mean([at["temperature"] for at in at_draws]),
+            )
+            size += param.numel()
+            total += param.numel() * group["num_data"] * products
+            target += param.numel() * temperature.target
         options = [options_at(group, tick) for tick in sampling]
         injected = [sampler.uncorrected_variance(at, param) for at in options]
         if any(variance is None for variance in injected):
@@ -121,7 +109,10 @@ def parameter_reports(
         minibatch = _mean([at["lr"] ** 2 for at in options]) * _mean(variances)
         noise = StepNoise(_mean([_mean(one) for one in injected]), minibatch)
         reports[name] = ParameterReport(param.numel() // chains, noise, temperature)
-    return reports
+    if not size:
+        return reports, None, gradients.share_clipped
+    pooled = Temperature(*mean_interval(total / size), target / size)
+    return reports, pooled, gradients.share_clipped
 
 
 def _measure(
@@ -135,9 +126,8 @@ def _measure(
     model = _in_training_mode(model, stepper)
     params = {name: param for name, param in model.named_parameters() if name in groups}
     gains = {name: _gain(stepper, *groups[name]) for name in params}
-    for draw in draws:
+    for draw, origin in zip(draws, _origins(draws, params), strict=True):
         draw.load_into(model)
-        origin = _origin(draw, draws, params)
         means, variances = gradients.at(model, params)
         found = {}
         for name, param in params.items():
@@ -170,21 +160,29 @@ def _in_training_mode(model: nn.Module, stepper: Stepper) -> nn.Module:
 class _Gradients:
     """Gradients of the loss over batches of the data: all of a short epoch, else some."""
 
-    def __init__(self, loss: Loss, data: Iterable[Any], autocast: torch.dtype | None) -> None:
-        self._loss, self._autocast = loss, autocast
-        found = sum(1 for _ in islice(data, MAX_BATCHES + 1))
+    def __init__(
+        self, posterior: Posterior, loss: Loss, data: Iterable[Any], clip: float | None
+    ) -> None:
+        self._loss, self._autocast, self._clip = loss, posterior.members.autocast, clip
+        self._clipped: list[bool] = []
+        most = min(MAX_BATCHES, max(2, MAX_GRADIENTS // len(posterior.draws)))
+        found = sum(1 for _ in islice(data, most + 1))
         if not found:
             raise ValueError("data gave no batches")
         self._batches = chain.from_iterable(repeat(data))  # epoch after epoch
-        self._count = min(found, MAX_BATCHES)
+        self._count = min(found, most)
         self.error_of_the_mean = 0.0
         """Variance of the mean over the batches, relative to one batch; 0 if they are all data."""
-        if found > MAX_BATCHES:
+        if found > most:
             self.error_of_the_mean = 1 / self._count
-            # A loader draws the batches of an epoch without replacement, which reduces the error.
-            replacement = getattr(getattr(data, "sampler", None), "replacement", False)
-            if isinstance(data, DataLoader) and not replacement:
+            # Batches of an epoch are drawn without replacement, which reduces the error.
+            if isinstance(data, DataLoader) and not getattr(data.sampler, "replacement", False):
                 self.error_of_the_mean -= 1 / len(data)
+
+    @property
+    def share_clipped(self) -> float:
+        """Share of the batches whose gradient is longer than `clip`."""
+        return float(np.mean(self._clipped or 0.0))
 
     def at(self, model: nn.Module, params: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
         """Mean and variance over batches, at the weights that `model` has now."""
@@ -195,6 +193,8 @@ class _Gradients:
             with torch.autocast(device.type, self._autocast, enabled=self._autocast is not None):
                 loss = batch_loss(self._loss, model, to_device(batch, device))
             gradients = torch.autograd.grad(loss, list(params.values()), materialize_grads=True)
+            if self._clip is not None:
+                self._clipped.append(nn.utils.get_total_norm(gradients).item() > self._clip)
             for name, gradient in zip(params, gradients, strict=True):
                 offset = gradient - means[name]
                 means[name] += offset / count
@@ -202,20 +202,25 @@ class _Gradients:
         return means, {name: square / max(self._count - 1, 1) for name, square in squares.items()}
 
 
-def _origin(draw: Draw, draws: list[Draw], params: Mapping[str, Tensor]) -> Tensors:
-    """The mean of the draws of other cycles; within a single cycle, that of the other draws.
+def _origins(draws: list[Draw], params: Mapping[str, Tensor]) -> list[Tensors]:
+    """For each draw the mean of every other cycle, or of the other half of a single cycle.
 
     Any point that does not depend on the draw is valid; one near the draws makes the interval of
     the temperature narrow.
     """
-    others = [one for one in draws if (one.chain_id, one.cycle) != (draw.chain_id, draw.cycle)]
-    others = others or [one for one in draws if one is not draw]
-    origin = {name: torch.zeros_like(param).float() for name, param in params.items()}
-    for other in others:
-        tensors = other.tensors()
-        for name, mean in origin.items():
-            mean.add_(tensors[name].to(mean), alpha=1 / len(others))
-    return origin
+    keys = [(draw.chain_id, draw.cycle) for draw in draws]
+    cycles = list(dict.fromkeys(keys))
+    sides = [cycles.index(key) % 2 for key in keys]
+    if len(cycles) == 1:
+        sides = [2 * number // len(draws) for number in range(len(draws))]
+    means = [
+        {name: torch.zeros_like(param).float() for name, param in params.items()} for _ in "01"
+    ]
+    for draw, side in zip(draws, sides, strict=True):
+        tensors = draw.tensors()
+        for name, mean in means[side].items():
+            mean.add_(tensors[name].to(mean), alpha=1 / sides.count(side))
+    return [means[1 - side] for side in sides]
 
 
 def _sampled(model: nn.Module, sampler: torch.optim.Optimizer) -> Groups:
@@ -241,10 +246,10 @@ def _gain(stepper: Stepper, group: Group, param: Tensor) -> Tensor | float:
     return gain.mean(0) if isinstance(stepper.model, Stack) else gain
 
 
-def _dynamics(sampler: Sampler, group: Group) -> dict[str, float]:
-    """The options that the target of a temperature depends on."""
-    options = {name: group[name] for name in ("lr", "num_data", "temperature")}
-    return {**options, "momentum": sampler.momentum(group)}
+def sampling_ticks(schedule: Schedule) -> list[Tick]:
+    """Some ticks of the sampling stages; of all stages if there is no sampling stage."""
+    ticks = [schedule(step) for step in evenly_spaced(schedule.steps, MAX_TICKS)]
+    return [tick for tick in ticks if tick.stage == "sample"] or ticks
 
 
 def _mean(values: Any) -> float:

@@ -1,55 +1,93 @@
-"""Whether to believe a posterior: sampling, mixing, calibration, and the gain over one draw."""
+"""Whether to believe a posterior: that it predicts, was sampled, and is calibrated."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import html
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
-from csgmcmc.checks.evaluation import Evaluation, evaluate
+from csgmcmc.checks import baselines, calibration, predictions, sampling
+from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
 from csgmcmc.checks.parameter_temperatures import ParameterReport
-from csgmcmc.checks.predictions import check_predictions
-from csgmcmc.checks.sampling import Run, as_run, check_sampling
-from csgmcmc.checks.verdict import Advice, Numbers, Verdict
+from csgmcmc.checks.sampling import Run, as_run
+from csgmcmc.checks.verdict import Numbers, Verdict
 from csgmcmc.loaders import Loss
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.posterior import Posterior
 
-VERDICTS = ("sampling", "mixing", "calibrated", "better")
+Metrics = Mapping[str, Callable[[Array, Any], float]]
+"""Numbers by name from predictions, probabilities (points, classes) or means, and targets."""
+
+VERDICTS = ("learned", "sampling", "mixing", "diverse", "calibrated", "better")
+WIDTH = 100  # of a line
+NOT_LEARNED = "the network has not learned"
+RETURNS_PROBS = (
+    "the model returns probabilities, where the likelihood and cross_entropy take logits"
+)
+REMOVE_SOFTMAX = "return logits: remove the softmax at the end of the model"
 
 
 @dataclass(frozen=True, repr=False)
 class Check:
-    """The verdicts of `check`.
+    """The verdicts of `check`: yes, no, unknown, or not asked for.
+
+    An answer is yes if a 99% confidence interval lies inside the tolerance, no if it lies outside,
+    and unknown in between. A wrong N makes all other answers unknown, and so does a network that
+    has not learned. A run at a temperature of at most 1 / N claims no sample of the posterior, and
+    is asked whether its draws are diverse instead.
 
     Attributes:
-        sampling: is N right, does injected noise dominate, and do the draws have the requested
-            temperature?
+        learned: is the average better than class frequencies, and than half of a linear model?
+        sampling: is N right, does injected noise dominate, and is the temperature as requested?
         mixing: do the predictions of chains, or cycles, or the halves of one, agree?
-        calibrated: are the probabilities calibrated, as far as the number of points can show?
-        better: does the average beat the best of its draws, if that is picked on other data?
-        advice: what to change.
+        diverse: do the draws differ, so that averaging them lowers the NLL?
+        calibrated: are the probabilities right, or is the coverage of intervals?
+        better: is the average better than the best of its draws, picked and scaled by a
+            temperature on other data, and than the network that it started from?
         numbers: everything measured, by name. The NLL of a data point is the sum over its targets
-            (labels, pixels, tokens, outputs); NLLs are reported per target, the unit of the error:
-            the sum over the data, divided by the number of all targets.
+            (labels, pixels, tokens, outputs); NLLs are reported per target, as the error is.
         parameters: noise and temperature of each parameter tensor, if the run is known.
     """
 
+    learned: Verdict
     sampling: Verdict
     mixing: Verdict
+    diverse: Verdict
     calibrated: Verdict
     better: Verdict
-    advice: Advice
     numbers: Numbers
     parameters: dict[str, ParameterReport] = field(default_factory=dict)
 
+    @property
+    def advice(self) -> list[str]:
+        """What to change, the likeliest cause first."""
+        return [words for name in VERDICTS for words in getattr(self, name).advice]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The verdicts that say something, equal ones joined, and the advice, for a reader."""
+        said = [(name, getattr(self, name)) for name in VERDICTS if getattr(self, name).words]
+        joined = groupby(said, key=lambda each: each[1])
+        rows = [(", ".join(name for name, _ in names), str(each)) for each, names in joined]
+        return rows + [("change", words) for words in self.advice]
+
     def __str__(self) -> str:
-        lines = [f"{name:<12}{getattr(self, name)}" for name in VERDICTS]
-        return "\n".join(lines + [f"{'change':<12}{advice}" for advice in self.advice])
+        wrapped = partial(textwrap.fill, width=WIDTH, subsequent_indent=" " * 12)
+        return "\n".join(wrapped(f"{f'{name} ':<12}{words}") for name, words in self.rows())
 
     def __repr__(self) -> str:
-        answers = [f"{name}={getattr(self, name).holds}" for name in VERDICTS]
+        answers = [f"{name}={getattr(self, name).answer}" for name in VERDICTS]
         return f"Check({', '.join(answers)})"
+
+    def _repr_html_(self) -> str:
+        """The verdicts in lines that wrap, for a notebook."""
+        row = '<tr style="text-align:left;vertical-align:top"><th>{}</th><td>{}</td></tr>'
+        rows = (row.format(name, html.escape(words)) for name, words in self.rows())
+        return f'<table style="white-space:normal">{"".join(rows)}</table>'
 
 
 def check(
@@ -59,14 +97,13 @@ def check(
     run: Chain | Stepper | None = None,
     loss: Loss | None = None,
     data: Iterable[Any] | None = None,
+    metrics: Metrics | None = None,
     show: bool = False,
 ) -> Check:
-    """Check whether the draws were sampled, mix and are calibrated, in words and numbers.
+    """Check whether a posterior predicts, was sampled, mixes and is calibrated.
 
-    Every draw is evaluated once on the data of `loader`. The run is needed to judge the sampling:
-    whether N times the loss is the likelihood's NLL of all data, the temperature of each parameter
-    tensor, and injected noise against minibatch noise. Random states, also those of the loaders'
-    generators, are restored.
+    Every draw is evaluated once on the data of `loader`. The run is needed to judge the sampling.
+    Random states, also those of the loaders' generators, are restored.
 
     Args:
         posterior: the draws and their likelihood.
@@ -75,19 +112,51 @@ def check(
         run: the `Chain` that made the draws, or its `Stepper`; by default `posterior.run`.
         loss: loss of the run, as `Chain` takes it; by default that of the chain.
         data: training data, as `Chain` takes them; by default those of the chain.
+        metrics: functions of your own by name, from predictions (probabilities (points, classes),
+            or means) and targets to a number; `numbers` has those of the average.
         show: print the verdicts.
     """
     training = as_run(posterior, run, loss, data)
-    found = judge(posterior, evaluate(posterior, loader), training)
+    found = judge(posterior, evaluate(posterior, loader), training, metrics)
     if show:
         Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
     return found
 
 
-def judge(posterior: Posterior, evaluation: Evaluation, run: Run | None) -> Check:
+@np.errstate(invalid="ignore")  # of impossible targets
+def judge(
+    posterior: Posterior, evaluation: Evaluation, run: Run | None, metrics: Metrics | None = None
+) -> Check:
     """The check of a posterior whose predictions have been evaluated."""
     numbers: Numbers = {}
-    advice: Advice = []
-    mixing, calibrated, better = check_predictions(evaluation, numbers, advice)
-    sampling, parameters = check_sampling(posterior, run, numbers, advice)
-    return Check(sampling, mixing, calibrated, better, advice, numbers, parameters)
+    predictions.describe_draws(evaluation, numbers)
+    averaged = evaluation.probs
+    if averaged is None:
+        averaged = evaluation.weights @ evaluation.members
+    metrics = metrics or {}
+    numbers |= {name: float(metrics[name](averaged, evaluation.targets)) for name in metrics}
+    likelihood, fault = sampling.compare_likelihood(posterior, run), None
+    if evaluation.returns_probs:
+        fault = Verdict(False, RETURNS_PROBS, (REMOVE_SOFTMAX,))
+    elif run is not None and likelihood is not None:
+        fault = sampling.find_wrong_num_data(run, likelihood, numbers)
+    if fault is not None:  # the one cause: the rest is worth asking once it is mended
+        unknown = Verdict(None, "")
+        return Check(unknown, fault, unknown, unknown, unknown, unknown, numbers)
+    learned = baselines.check_learned(evaluation, numbers)
+    if learned.holds is False:
+        loss = None if likelihood is None else likelihood.nll
+        found = baselines.causes(evaluation, [] if run is None else run.stepper.problems, loss)
+        learned, unknown = replace(learned, advice=found), Verdict(None, NOT_LEARNED)
+        return Check(learned, unknown, unknown, unknown, unknown, unknown, numbers)
+    sampled, parameters = sampling.check_sampling(posterior, run, likelihood, numbers)
+    cold = "" if run is None else run.not_a_sample
+    mixing = (
+        Verdict(None, cold, asked=False) if cold else predictions.check_mixing(evaluation, numbers)
+    )
+    diverse = predictions.check_diversity(evaluation, numbers)
+    if run is not None and not cold:
+        diverse = Verdict(None, "", asked=False)
+    calibrated = calibration.check_calibration(evaluation, numbers)
+    better = predictions.check_average(evaluation, numbers)
+    return Check(learned, sampled, mixing, diverse, calibrated, better, numbers, parameters)

@@ -19,7 +19,6 @@ from csgmcmc.diagnostics.mixing import (
     cycles_as_chains,
     disagreement,
     effective_sample_size,
-    kl_divergence,
     r_hat,
     within_and_between,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "disagreement",
     "effective_sample_size",
     "kinetic_temperature",
-    "kl_divergence",
     "negative_log_likelihood",
     "r_hat",
     "reliability_curve",

@@ -57,21 +57,6 @@ def disagreement(members: ArrayLike) -> NDArray[np.float64]:
     return squareform(pdist(forecasts.argmax(axis=2), "hamming"))
 
 
-def kl_divergence(members: ArrayLike) -> NDArray[np.float64]:
-    """Mean over points of KL(p_i || p_j) = sum of p_i log(p_i / p_j), (s, s).
-
-    Row i, column j; not symmetric. A class that p_i excludes adds nothing; one that only p_j
-    excludes makes it infinite.
-    """
-    forecasts = check_probabilities("members", members, "s", "n", "K")
-    p = forecasts / forecasts.sum(axis=2, keepdims=True)  # rounded sums could give less than 0
-    p = p.reshape(len(p), -1)
-    products = p @ np.log(np.where(p > 0, p, 1)).T  # all pairs at once
-    sums = np.maximum(products.diagonal()[:, None] - products, 0)
-    excluded = (p > 0).astype(float) @ (p == 0).T > 0
-    return np.where(excluded, np.inf, sums / forecasts.shape[1])
-
-
 class WithinAndBetween(NamedTuple):
     """Means over pairs of draws of the same group, and of different ones; nan if there are none."""
 

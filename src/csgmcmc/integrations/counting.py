@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from csgmcmc.loaders import describe_loader
-from csgmcmc.loop.num_data import warn_of_num_data
+from csgmcmc.loop.num_data import LossFacts, warn_of_num_data
 
 # By the `loss_type` of a Transformers model, which it derives from the name of its class.
 SHIFTING_LOSSES = {"ForCausalLM", "ForConditionalGeneration"}
@@ -131,7 +131,7 @@ def check_first_batch(
             # The losses are means over all labels; tokens are counted elsewhere.
             each = labels[0].numel()
             terms = each if labels.is_floating_point() or each == 1 else None
-            warn_of_num_data(sampler, loader, inputs, terms=lambda: terms)
+            warn_of_num_data(sampler, loader, inputs, LossFacts(terms))
 
     handle = model.register_forward_pre_hook(look, with_kwargs=True)
 

@@ -17,12 +17,11 @@ from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.files import check_path
-from csgmcmc.loaders import Loss, batch_loss, describe_loader, is_pair, to_device
+from csgmcmc.loaders import Loss, batch_loss, describe_loader, to_device
 from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
 from csgmcmc.loop.display import Display, describe_position
 from csgmcmc.loop.fingerprint import LOOP_DEFAULTS, differing
 from csgmcmc.loop.log import ScalarLog
-from csgmcmc.loop.num_data import terms_in_mean, warn_of_num_data
 from csgmcmc.loop.stepper import Stepper
 from csgmcmc.loop.watch import Watch
 from csgmcmc.randomness import Generator
@@ -91,10 +90,12 @@ class Chain:
             replicas, gradients are averaged over them (DDP), unless the model is sharded (FSDP2).
         generators: generators that the data's transforms draw from, besides the global ones, so
             that they are saved with the chain.
-        watch: warn where N does not fit the data, where lr is unstable, or where the injected
-            noise is lost in that of the minibatches.
+        watch: warn where N does not fit the data, the loss is a sum, batches are not shuffled or
+            hold nan, or lr is unstable.
         progress: show a bar, or lines where there is no terminal.
     """
+
+    start: Draws | None = None  # the trained network that it began with, for checks
 
     def __init__(
         self,
@@ -163,7 +164,6 @@ class Chain:
         # A density has no minibatches, and may begin at its mode.
         self._watches = watch and data is not None
         self._watch: Watch | None = None
-        self._num_data_checked = not (self._watches and layout.writes)
 
     @property
     def chain_id(self) -> int:
@@ -178,7 +178,7 @@ class Chain:
         """
         stepper, saved = self.stepper, self._checkpoints
         if self._watches and stepper.layout.writes:
-            self._watch = Watch(stepper, clip=self.clip)
+            self._watch = Watch(stepper, self.data, self.loss, SILENCE)
             if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
                 words = "the schedule keeps no draws, so that the store stays empty: give it keep="
                 warn(f"{words}{SILENCE}", SamplingWarning)
@@ -254,10 +254,8 @@ class Chain:
         group = self.sampler.param_groups[0]
         lr, temperature = float(group["lr"]), float(group.get("temperature", 0.0))
         info = StepInfo(self, tick, self._loss, lr, temperature)
-        if self._watch is not None:  # while the gradients are there
-            if losses is not None:
-                self._watch.look_at_loss(tick, self._loss)
-            self._watch.look(tick)
+        if self._watch is not None and losses is not None:
+            self._watch.look(tick, self._loss)
         for call in self._callbacks:
             call(info)
         if self._callbacks:  # which may have evaluated the model
@@ -286,7 +284,7 @@ class Chain:
         for (earlier, _), own in zip(unread[:-1], read[:-1], strict=True):
             self.stepper.check_loss(own, earlier)
             if self._watch is not None:
-                self._watch.look_at_loss(earlier, own.mean().item())
+                self._watch.look(earlier, own.mean().item())
         return read[-1]
 
     def _gradients(self) -> Tensor:
@@ -301,13 +299,8 @@ class Chain:
             batch = None if self._batches is None else self._batches.next()
             if self._device is not None:
                 batch = to_device(batch, self._device)
-            if not self._num_data_checked:  # a wrong N is a wrong temperature
-                self._num_data_checked = True
-                terms, replicas = None, self.stepper.layout.replicas
-                if self.loss is not None and replicas == 1 and is_pair(batch):
-                    terms = partial(terms_in_mean, self.loss, self.model, batch)
-                how = {"terms": terms, "processes": replicas, "remedy": SILENCE}
-                warn_of_num_data(self.sampler, self.data, batch, **how)
+            if self._watch is not None:
+                self._watch.look_at_batch(batch)
             shares = is_last or not isinstance(forward, nn.parallel.DistributedDataParallel)
             with nullcontext() if shares else forward.no_sync():
                 losses = self._evaluate(batch)
@@ -352,7 +345,7 @@ class Chain:
                 )
             state = saved.load(partial(restore, saved, stepper), stepper.layout) or {}
             if self._watch is not None and state.get("watch") is not None:
-                self._watch.load_state_dict(state["watch"])
+                self._watch.start = state["watch"]["start_loss"]
             return
         exists = saved is not None and (saved.newest.exists() or saved.previous.exists())
         if exists or stepper.taken:
@@ -365,5 +358,5 @@ class Chain:
     def _save(self) -> None:
         """Save a checkpoint; all processes of the chain do so together."""
         if self._checkpoints is not None:
-            watch = None if self._watch is None else self._watch.state_dict()
+            watch = None if self._watch is None else {"start_loss": self._watch.start}
             save_together(self._checkpoints, self.stepper, {"watch": watch})

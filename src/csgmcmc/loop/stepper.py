@@ -20,6 +20,7 @@ from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchErr
 from csgmcmc.loop import fingerprint
 from csgmcmc.loop.batches import ResumableBatches
 from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
+from csgmcmc.loop.watch import Watch
 from csgmcmc.noise import Noise
 from csgmcmc.randomness import Generator
 from csgmcmc.schedules import Schedule, Tick
@@ -72,6 +73,8 @@ class Stepper:
         self._sources = ResumableBatches(generators)
         self._hold_lock = hold_lock
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
+        self._watch: Watch | None = None  # of a loop over `batches`
+        self.problems: list[str] = []  # what the run was warned of, for checks afterwards
         self._chain_id = 0 if chain_id is None else check_count("chain_id", chain_id, at_least=0)
         noise, layout = self._noise, self.layout
         first = layout.chain_id * len(self.chain_ids) if layout.chains > 1 else self.chain_id
@@ -119,9 +122,15 @@ class Stepper:
         the same batches.
         """
         batches = self.attach(loader)
+        is_alone = self.layout.writes and self.layout.replicas == 1 and not is_sharded(self.model)
+        if self.taken == 0 and is_alone:
+            self._watch = Watch(self, loader)
         try:
             while not self.done:
-                yield batches.next()
+                batch = batches.next()
+                if self._watch is not None:
+                    self._watch.look_at_batch(batch)
+                yield batch
         finally:
             self.close()
 
@@ -153,6 +162,10 @@ class Stepper:
                 "computed from the model's outputs before each step"
             )
         self.sampler.step()
+        if self._watch is not None:
+            self._watch.look_at_step()
+            if loss is not None:
+                self._watch.look(tick, float(torch.as_tensor(loss).detach().mean()))
         return self.record(tick, loss_checked=loss is not None)
 
     def sampled(self) -> list[Any]:

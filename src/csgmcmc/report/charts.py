@@ -86,7 +86,7 @@ def scores_chart(evaluation: Evaluation) -> str:
     return _figure("scores", figure, caption)
 
 
-def calibration_chart(evaluation: Evaluation, numbers: dict[str, float]) -> str:
+def calibration_chart(evaluation: Evaluation) -> str:
     """Accuracy against confidence, with 99% intervals; for numbers coverage against level."""
     figure = new_figure(NARROW, 3.8)
     axes = figure.subplots()
@@ -102,13 +102,12 @@ def calibration_chart(evaluation: Evaluation, numbers: dict[str, float]) -> str:
         axes.set(xlabel="confidence", ylabel="accuracy")
         size = 12 + 90 * curve.count / curve.count.max()
         caption = "Accuracy against confidence, in bins; a larger dot has more points, and lines "
-        caption += f"are 99% intervals. Calibration error {numbers['ece']:.3g}, by chance up to "
-        caption += f"{numbers['ece_by_chance']:.3g}."
+        caption += "are 99% intervals."
     else:
         axes.set(xlabel="level of the interval", ylabel="share of targets inside")
         size = 30
         caption = "Share of targets inside central predictive intervals, with 99% intervals. "
-        caption += f"90% intervals contain {numbers['coverage_90']:.2%}."
+        caption += f"90% intervals contain {curve.accuracy[-2]:.2%}."
     axes.scatter(curve.confidence, curve.accuracy, s=size, color=BLUE, alpha=0.9)
     return _figure("calibration", figure, caption)
 
@@ -174,7 +173,8 @@ def temperature_chart(temperatures: dict[str, Temperature]) -> str:
     axes.set(xscale="log", xlabel="temperature / target", ylim=(len(names) - 0.4, -0.6))
     caption = "Temperature of each parameter tensor at the draws, relative to its target, with 99% "
     caption += "intervals. Squares are off by more than a factor of two, the grey band. Values "
-    caption += f"below a thousandth are drawn there. At most {MAX_PARAMETERS} are shown: "
+    caption += "below a thousandth are drawn there (an estimate from few draws may be negative). "
+    caption += f"At most {MAX_PARAMETERS} are shown: "
     caption += "posterior.check(loader).parameters has all numbers."
     return _figure("temperature", figure, caption)
 

@@ -16,7 +16,7 @@ from scipy import stats
 from csgmcmc.arguments import check_kind, counted
 from csgmcmc.checks import Check
 from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
-from csgmcmc.checks.posterior_check import judge
+from csgmcmc.checks.posterior_check import Metrics, judge
 from csgmcmc.checks.sampling import as_run
 from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.errors import StoreWarning
@@ -31,15 +31,18 @@ from csgmcmc.report import charts
 from csgmcmc.report.store import printable, provenance
 
 QUESTIONS = {
+    "learned": "Learned: is the average better than simple forecasts?",
     "sampling": "Sampling: is N right, and do the draws have the requested temperature?",
     "mixing": "Mixing: do the predictions of chains or cycles agree?",
+    "diverse": "Diverse: do the draws differ, so that averaging helps?",
     "calibrated": "Calibrated: are the probabilities right?",
     "better": "Better: is the average better than the best single draw?",
 }
 ANSWERS = {
-    True: ("✓ yes", "held"),
-    False: ("✗ no", "contradicted"),
-    None: ("? unknown", "undecided"),
+    "yes": ("✓ yes", "held"),
+    "no": ("✗ no", "contradicted"),
+    "unknown": ("? unknown", "undecided"),
+    "not asked for": ("not asked for", "undecided"),
 }
 COLUMNS = ("step", "cycle", "lr", "temperature", "loss")  # of a log
 ERRORS = {True: ("error", "{:.2%}"), False: ("RMSE", "{:.4f}")}  # of classes, and numbers
@@ -77,6 +80,7 @@ class Findings(NamedTuple):
     evaluation: Evaluation
     check: Check
     entropies: dict[str, Array]  # of "right" and "wrong" predictions, and "other" data, in nats
+    metrics: tuple[str, ...] = ()  # names of those of the user
 
 
 def report(
@@ -87,6 +91,7 @@ def report(
     run: Chain | Stepper | None = None,
     loss: Loss | None = None,
     data: Iterable[Any] | None = None,
+    metrics: Metrics | None = None,
     title: str | None = None,
     path: str | PathLike[str] | None = None,
 ) -> Report:
@@ -103,6 +108,7 @@ def report(
         run: as for `csgmcmc.checks.check`.
         loss: as for `csgmcmc.checks.check`.
         data: as for `csgmcmc.checks.check`.
+        metrics: as for `csgmcmc.checks.check`; the page has a table of them.
         title: title of the page; by default the folder of the draws.
         path: a file to write the page to; `save` of the result does the same.
     """
@@ -114,8 +120,9 @@ def report(
     training, found = as_run(posterior, run, loss, data), None
     if loader is not None:
         evaluation = evaluate(posterior, loader)
-        check = judge(posterior, evaluation, training)
-        found = Findings(evaluation, check, entropies(posterior, evaluation, other))
+        check = judge(posterior, evaluation, training, metrics)
+        own = tuple(metrics or ())
+        found = Findings(evaluation, check, entropies(posterior, evaluation, other), own)
     page = make_page(title, posterior.draws, posterior.store, found)
     if path is not None:
         page.save(path)
@@ -182,8 +189,12 @@ def _sections(
         yield "trace", "Along the run", charts.trace_chart(traces, draws)
     if found is not None:
         evaluation, check = found.evaluation, found.check
-        yield "scores", "NLL and error", charts.scores_chart(evaluation) + cycle_table(evaluation)
-        title, shown = "Calibration", charts.calibration_chart(evaluation, check.numbers)
+        scores = charts.scores_chart(evaluation) + cycle_table(evaluation)
+        if found.metrics:
+            own = [[_text(name), f"{check.numbers[name]:.4g}"] for name in found.metrics]
+            scores += table(["metric", "average"], own, kinds=["", "number"])
+        yield "scores", "NLL and error", scores
+        title, shown = "Calibration", charts.calibration_chart(evaluation)
         if found.entropies:
             title += " and entropy"
             shown = f'<div class="pair">\n{shown}{charts.entropy_chart(found.entropies)}</div>'
@@ -201,7 +212,8 @@ def _verdicts(check: Check) -> str:
     rows = []
     for name, question in QUESTIONS.items():
         verdict = getattr(check, name)
-        rows.append(([_text(question), _text(verdict.words)], *ANSWERS[verdict.holds]))
+        if verdict.words:
+            rows.append(([_text(question), _text(verdict.words)], *ANSWERS[verdict.answer]))
     lines = [judgements(["question", "found", "answer"], rows)]
     if check.advice:
         advice = [f"<li>{_text(words)}</li>" for words in check.advice]
