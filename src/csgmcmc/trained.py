@@ -18,7 +18,6 @@ from torch import nn
 from csgmcmc.arguments import check_count, check_items, check_kind, check_number, shown
 from csgmcmc.draws import DrawStore, MemoryDraws, keep_trainable
 from csgmcmc.draws.tensors import checksum
-from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.loaders import Loss, describe_loader
 from csgmcmc.loop import Chain
 from csgmcmc.loop.checkpoint import all_tensors
@@ -113,11 +112,7 @@ def posterior_from_trained(
         chain.start = MemoryDraws()
         chain.start.append(sampled, step=0)
         chain.stepper.settings["trained weights, checksum"] = checksum(all_tensors(sampled))
-        try:
-            kept = chain.run(resume=store is not None)
-        except SettingsMismatchError as error:
-            words = f"{error}: use another folder, or delete {folder}"
-            raise SettingsMismatchError(words) from error
+        kept = chain.run(resume=store is not None)
     return Posterior(sampled, kept, **(posterior_options or {}), run=chain)
 
 

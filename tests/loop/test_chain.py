@@ -336,6 +336,9 @@ def test_progress_is_a_bar_on_a_terminal_and_nothing_when_off():
     with Display("chain 3", 10, 2, 0, console=console) as display:
         display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)
     assert "7 draws" in output.getvalue()
+    finished = io.StringIO()
+    with Display("chain 3", 10, 2, 10, console=Console(file=finished)):
+        assert "chain 3 is already finished: nothing was run" in finished.getvalue()
     silent = io.StringIO()
     with Display("x", 10, 2, 0, shown=False, console=Console(file=silent)) as display:
         display.update(tick, lr=0.05, temperature=1.0, loss=0.25, draws=7)

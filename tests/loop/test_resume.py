@@ -265,6 +265,23 @@ def test_another_model_is_refused_by_name(tmp_path):
         chain(3).run(resume=True)
 
 
+def test_a_finished_run_of_another_network_or_loss_is_refused_by_name(tmp_path):
+    def chain(
+        between: type[torch.nn.Module] = torch.nn.ReLU, loss=torch.nn.functional.cross_entropy
+    ) -> Chain:
+        model = torch.nn.Sequential(torch.nn.Linear(6, 4), between(), torch.nn.Linear(4, 2))
+        sampler = SGLD(model.parameters(), lr=0.1, num_data=40)
+        loader, schedule = DataLoader(Noisy(), batch_size=8), Constant(9, draws=3)
+        return Chain(model, loss, loader, sampler, schedule, DrawStore(tmp_path), progress=False)
+
+    chain().run()
+    with pytest.raises(SettingsMismatchError, match=r"modules\.1 was ReLU .* is Sigmoid now: to"):
+        chain(torch.nn.Sigmoid).run(resume=True)
+    with pytest.raises(SettingsMismatchError, match=r"loss was cross_entropy .* is nll_loss"):
+        chain(loss=torch.nn.functional.nll_loss).run(resume=True)
+    assert len(chain().run(resume=True)) == 3
+
+
 def test_a_chain_that_has_begun_is_not_begun_again(whole):
     with pytest.raises(ValueError, match=r"chain 0 has begun already in .*: run\(resume=True\)"):
         make_chain(whole).run()

@@ -15,7 +15,7 @@ import typer
 import csgmcmc
 from csgmcmc.cli.run import run
 from csgmcmc.cli.store import inspect, report
-from csgmcmc.errors import CsgmcmcError, SettingsMismatchError
+from csgmcmc.errors import CsgmcmcError
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -51,9 +51,7 @@ def in_one_line(command: Callable[..., None]) -> Callable[..., None]:
             *_, (innermost, _) = walk_tb(error.__traceback__)
             if not innermost.f_globals.get("__name__", "").startswith("csgmcmc."):
                 raise
-            mismatch = isinstance(error, SettingsMismatchError)
-            remedy = ": use another folder, or delete this one" if mismatch else ""
-            message = " ".join(f"csgmcmc: {error}{remedy}".splitlines())
+            message = " ".join(f"csgmcmc: {error}".splitlines())
             typer.secho(message, err=True, fg="red")
             raise typer.Exit(2) from error
 

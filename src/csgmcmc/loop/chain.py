@@ -140,6 +140,7 @@ class Chain:
         described = None if data is None else describe_loader(data)
         loop = {"accumulate": self.accumulate, "clip": self.clip, "autocast": str(autocast)}
         self.stepper.settings |= {"data": described, **differing(loop, LOOP_DEFAULTS)}
+        self.stepper.settings["loss"] = getattr(loss, "__name__", type(loss).__name__)
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
         self.stepper.batches_per_step = self.accumulate * layout.replicas / dealt
         self.progress = progress and layout.writes

@@ -48,6 +48,8 @@ class Display:
 
     def __enter__(self) -> "Display":
         self._bar.__enter__()
+        if self._shown and self._first == self._steps:
+            self._console.print(f"{self._title} is already finished: nothing was run")
         return self
 
     def __exit__(self, *_: object) -> None:

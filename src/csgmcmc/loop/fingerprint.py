@@ -74,7 +74,8 @@ def check_same(saved: Any, current: Any, field: str = "") -> None:
             check_same(saved.get(key, "absent"), current.get(key, "absent"), inner)
     elif saved != current:
         raise SettingsMismatchError(
-            f"cannot resume: {field} was {saved} when the checkpoint was made, and is {current} now"
+            f"cannot resume: {field} was {saved} when the checkpoint was made, and is {current} "
+            "now: to begin anew, use another folder, or delete this one"
         )
 
 
@@ -105,6 +106,11 @@ def describe_run(
         "sampler": type(sampler).__name__,
         "groups": groups,
         "model": {name: f"{tuple(value.shape)} {value.dtype}" for name, value in tensors},
+        "modules": {  # those without parameters: what has some shows in the tensors, or is sharded
+            name: type(module).__name__
+            for name, module in model.named_modules()
+            if not any(True for _ in module.parameters())
+        },
     }
 
 

@@ -355,7 +355,9 @@ class Stepper:
         """Continue from `position()`; model and sampler are loaded already."""
         if "settings" not in state:
             raise ValueError("state is not what state_dict() returns: it has no settings")
-        both = (state["settings"], self.settings)
+        # Checkpoints of 0.2.0 do not know modules and losses.
+        unknown = {name: self.settings.get(name) for name in ("modules", "loss")}
+        both = ({**unknown, **state["settings"]}, {**unknown, **self.settings})
         saved, own = (fingerprint.with_defaults(each, self.sampler) for each in both)
         fingerprint.check_same(saved, own)
         self.taken = check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)

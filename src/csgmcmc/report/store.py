@@ -83,8 +83,8 @@ def provenance(store: DrawStore) -> dict[str, str]:
 
 
 def _described(name: str, value: Any) -> str:
-    if name == "model" and isinstance(value, dict):
-        return f"{len(value)} tensors"
+    if name in ("model", "modules") and isinstance(value, dict):
+        return f"{len(value)} {'tensors' if name == 'model' else 'without parameters'}"
     if isinstance(value, dict) and "kind" in value:  # a schedule
         return f"{value['kind']}({', '.join(f'{k}={value[k]!r}' for k in value if k != 'kind')})"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
