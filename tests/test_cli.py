@@ -1,3 +1,4 @@
+import re
 import shutil
 import subprocess
 import sys
@@ -57,14 +58,13 @@ def test_inspect_prints_what_a_store_holds(store):
     result = run("inspect", str(store))
     assert result.exit_code == 0, result.output
     for words in (
-        "12 draws, ",
-        "kB each",
+        "12 draws, 3 cycles, 1 chain, ",
+        "chain 0: 12 of 12 draws, steps ",
         "torch 2",
         "schedule: ",
         "all draws are intact",
     ):
         assert words in result.output
-    assert "4" in result.output
 
 
 def test_inspect_of_a_stopped_run_says_how_far_it_came(tmp_path):
@@ -77,10 +77,11 @@ def test_inspect_of_a_stopped_run_says_how_far_it_came(tmp_path):
     stopped = run("inspect", str(tmp_path)).output
     assert "chain 0: 4 of 12 draws, stopped at step 49 of 120" in stopped
     shutil.rmtree(tmp_path / "checkpoints")
-    assert "4 of 12 draws, last draw at step 39 of 120" in run("inspect", str(tmp_path)).output
+    inspected = run("inspect", str(tmp_path)).output
+    assert re.search(r"4 of 12 draws, steps \d+ to 39 of 120", inspected)
     store = DrawStore(tmp_path)
     store.lock_chain(0)
-    assert "4 of 12 draws, is running, last draw at" in run("inspect", str(tmp_path)).output
+    assert "4 of 12 draws, is running, steps " in run("inspect", str(tmp_path)).output
 
 
 def test_sizes_have_the_unit_that_fits():

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import StoreWarning
@@ -27,7 +26,7 @@ def inspect(
     damages = None if quick else draws.verify()
     steps = {number: steps_at_checkpoint(folder, number) for number in draws.headers()}
     taken = {number: step for number, step in steps.items() if step is not None}
-    Console().print(store_report.overview(draws, damages, taken), highlight=False, soft_wrap=True)
+    typer.echo(store_report.overview(draws, damages, taken))
     if draws.problems or damages:
         raise typer.Exit(1)
 
