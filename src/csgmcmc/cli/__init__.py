@@ -47,7 +47,7 @@ def in_one_line(command: Callable[..., None]) -> Callable[..., None]:
             with warnings.catch_warnings():
                 warnings.showwarning = show
                 command(**arguments)
-        except (CsgmcmcError, ValueError, OSError) as error:
+        except (CsgmcmcError, ImportError, OSError, ValueError) as error:
             *_, (innermost, _) = walk_tb(error.__traceback__)
             if not innermost.f_globals.get("__name__", "").startswith("csgmcmc."):
                 raise

@@ -22,7 +22,10 @@ def inspect(
 
     Files that a killed run left over are removed when its chain is resumed.
     """
-    draws = _open_store(folder)
+    if not (folder / "store.json").exists():
+        raise ValueError(f"{folder} is not a draw store: it has no store.json")
+    with warnings.catch_warnings(action="ignore", category=StoreWarning):  # printed below
+        draws = DrawStore(folder)
     damages = None if quick else draws.verify()
     steps = {number: steps_at_checkpoint(folder, number) for number in draws.headers()}
     taken = {number: step for number, step in steps.items() if step is not None}
@@ -36,20 +39,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="File of the page; FOLDER/report.html.")] = None,
 ) -> None:
     """Make a page of what a folder holds; posterior.report(loader) in Python adds scores."""
-    store = _open_store(folder)
-    try:
-        import matplotlib  # noqa: F401, PLC0415  (an extra)
-    except ImportError as error:
-        raise ValueError("matplotlib is missing: pip install 'csgmcmc[plot]'") from error
     from csgmcmc.report import report_folder  # noqa: PLC0415  (slow to import)
 
-    page = report_folder(store.path).save(out or folder / "report.html")
+    page = report_folder(folder).save(out or folder / "report.html")
     typer.echo(f"page: {page}")
-
-
-def _open_store(folder: Path) -> DrawStore:
-    """The store in a folder; its problems are shown by `csgmcmc inspect`."""
-    if not (folder / "store.json").exists():
-        raise ValueError(f"{folder} is not a draw store: it has no store.json")
-    with warnings.catch_warnings(action="ignore", category=StoreWarning):
-        return DrawStore(folder)
