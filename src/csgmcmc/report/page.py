@@ -131,10 +131,10 @@ def report(
 
 def report_folder(folder: str | PathLike[str], title: str | None = None) -> Report:
     """Make a page of the run in a folder of draws, without predictions. Needs matplotlib."""
-    _require_matplotlib()
     where = check_path("folder", folder)
     if not (where / "store.json").exists():
         raise ValueError(f"folder {where} is not a draw store: it has no store.json")
+    _require_matplotlib()
     with warnings.catch_warnings(action="ignore", category=StoreWarning):
         store = DrawStore(where)  # csgmcmc inspect prints its problems
     return make_page(title, list(store), store, None)
