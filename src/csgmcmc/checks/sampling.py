@@ -215,9 +215,7 @@ def way_off(found: Temperature | None) -> str | None:
         return None
     if found.high < found.target / TEMPERATURE_FACTOR:
         return "too cold"
-    return (
-        "too hot" if found is not None and found.low > TEMPERATURE_FACTOR * found.target else None
-    )
+    return "too hot" if found.low > TEMPERATURE_FACTOR * found.target else None
 
 
 def _is_random(module: nn.Module) -> bool:
