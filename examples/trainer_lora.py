@@ -16,7 +16,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 
 import csgmcmc
 from csgmcmc.draws import keep_trainable
-from csgmcmc.integrations.peft import save_adapters
 from csgmcmc.integrations.transformers import Pairs, next_token_logits, trainer_parts
 
 folder = sys.argv[1] if len(sys.argv) > 1 else "runs/trainer_lora"
@@ -51,4 +50,5 @@ for name, draws in {"one adapter": posterior.draws[-1:], "ten": posterior.draws}
     nll = torch.nn.functional.nll_loss(p.log_probs, p.targets).item()
     print(f"{name}: held-out NLL {nll:.3f} per token; the best possible is log 2 = 0.693")
 print(f"a draw takes {store.size_on_disk() / len(store) / 1000:.0f} kB on disk")
-print(f"draw 0 for peft: {save_adapters(model, store, f'{folder}/adapters')[0]}")
+model.save_pretrained(f"{folder}/adapter", state_dict=posterior.draws[0].tensors())
+print(f"draw 0 for peft: {folder}/adapter")

@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from csgmcmc import Draw, MemoryDraws, Posterior, refresh_batchnorm
+from csgmcmc import Draw, MemoryDraws, Posterior
 from csgmcmc.posterior import ClassPredictive
 from paper.arguments import check_count
+from paper.batchnorm import estimate_statistics
 
 
 def weight_matrix(model: nn.Module, draws: Sequence[Draw]) -> NDArray[np.float32]:
@@ -59,7 +60,7 @@ def draws_between(
     for number, share in enumerate(np.linspace(0, 1, points).tolist()):
         model.load_state_dict(_mixed(first, second, share, model.state_dict()))
         if refresh is not None:
-            refresh_batchnorm(model, refresh)
+            estimate_statistics(model, refresh)
         between.append(model, step=number)
     return between
 

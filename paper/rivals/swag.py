@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from csgmcmc.draws import MemoryDraws
-from csgmcmc.posterior import refresh_batchnorm
 from paper.arguments import check_count
+from paper.batchnorm import estimate_statistics
 
 SMALLEST_VARIANCE = 1e-30  # as in the authors' code: a weight that never moved stays where it is
 
@@ -80,7 +80,7 @@ class SWAG:
                 move += shared @ low_rank / (len(low_rank) - 1) ** 0.5
             _set_weights(self.model, self.mean + (scale / 2) ** 0.5 * move)
             if loader is not None:
-                refresh_batchnorm(self.model, loader)
+                estimate_statistics(self.model, loader)
             draws.append(self.model, step=number)
         return draws
 

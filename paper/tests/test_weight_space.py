@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from csgmcmc import DrawStore, MemoryDraws, Posterior, refresh_batchnorm
+from csgmcmc import DrawStore, MemoryDraws, Posterior
+from paper.batchnorm import estimate_statistics
 from paper.weight_space import draws_between, errors_by_draw, weight_matrix
 from tests.posterior.support import Tied, conv_net, fill, in_memory, mlp, outputs_of, random
 from tests.posterior.support import randomise as randomised
@@ -71,7 +72,7 @@ def test_statistics_are_interpolated_on_the_literal_line():
     draws = MemoryDraws()
     for step in range(2):
         model = randomised(conv_net(), seed=10 + step)
-        refresh_batchnorm(model, [random(6, 1, 3, 3, seed=20 + step, dtype=torch.float32)])
+        estimate_statistics(model, [random(6, 1, 3, 3, seed=20 + step, dtype=torch.float32)])
         draws.append(model, step=step)
     first, second = draws
     between = draws_between(conv_net(), first, second, points=3, interpolate_statistics=True)
@@ -90,7 +91,7 @@ def test_statistics_are_re_estimated_at_every_point():
     model = conv_net()
     for share, draw in zip([0, 0.5, 1], between, strict=True):
         model.load_state_dict(interpolated(first, second, share))
-        refresh_batchnorm(model, train)
+        estimate_statistics(model, train)
         assert_close(draw.tensors(), model.state_dict())
 
 

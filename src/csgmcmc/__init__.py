@@ -10,7 +10,7 @@ from csgmcmc.draws import Draw, DrawStore, MemoryDraws
 from csgmcmc.errors import DivergedError
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.lr_range import suggest_lr
-from csgmcmc.posterior import Posterior, refresh_batchnorm
+from csgmcmc.posterior import Posterior
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, AdamSGHMC, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Keep, Ramp, Schedule, Tick
 from csgmcmc.stacked import Stack, stack
@@ -45,7 +45,6 @@ __all__ = [
     "__version__",
     "init_distributed",
     "posterior_from_trained",
-    "refresh_batchnorm",
     "shutdown_distributed",
     "stack",
     "suggest_lr",

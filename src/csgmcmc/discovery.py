@@ -14,6 +14,7 @@ REMOVED = {
     "csgmcmc.Task": "csgmcmc run SCRIPT:FUNCTION, with a function that returns a Chain",
     "csgmcmc.Draws": "csgmcmc.draws.Draws",
     "csgmcmc.Predictive": "csgmcmc.posterior.Predictive",
+    "csgmcmc.refresh_batchnorm": "torch.optim.swa_utils.update_bn",
     "csgmcmc.tuning": "csgmcmc.suggest_lr for the step size, Optuna for a search",
     "csgmcmc.planning": "benchmarks/plan.py",
     "csgmcmc.targets": "paper/targets in the repository",

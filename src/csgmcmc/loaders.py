@@ -91,6 +91,8 @@ def quietly(model: nn.Module) -> Iterator[None]:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """A batch with all its tensors on `device`."""
+    if isinstance(batch, Tensor):  # the same, but faster
+        return batch.to(device)
     return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(device), batch)
 
 

@@ -3,9 +3,11 @@
 import io
 import re
 from collections.abc import Sequence
-from html import escape
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment
 
 if TYPE_CHECKING:  # matplotlib is an extra
     from matplotlib.figure import Figure
@@ -61,38 +63,14 @@ def document(title: str, header: str, main: str) -> str:
 
     `main` should contain a `<nav id="contents">`: a link to it is always visible.
     """
-    style = files("csgmcmc").joinpath("page.css").read_text(encoding="utf-8")
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(title)}</title>
-<style>
-{style}</style>
-</head>
-<body>
-<header>
-{header}
-</header>
-<main>
-{main}
-</main>
-<a class="up" href="#contents">↑ Contents</a>
-</body>
-</html>
-"""
+    return _macros().document(title, header, main, _read("page.css"))
 
 
 def figure(element: str, name: str, caption: str) -> str:
     """A figure from an SVG element; the caption is HTML."""
     label = f"{name}-caption"
     element = element.replace("<svg", f'<svg role="img" aria-labelledby="{label}"', 1)
-    return (
-        f'<figure>\n<div tabindex="0">\n{element}\n</div>\n'
-        f'<figcaption id="{label}">{caption}</figcaption>\n</figure>'
-    )
+    return _macros().figure(element, label, caption)
 
 
 def table(
@@ -110,18 +88,7 @@ def table(
         kinds: CSS class of each column: "number" aligns right, "long" has a minimum width.
         title: caption, as text.
     """
-    classes = [f' class="{kind}"' if kind else "" for kind in kinds or [""] * len(header)]
-    heads = zip(header, classes, strict=True)
-    cells = "".join(f'<th scope="col"{kind}>{cell}</th>' for cell, kind in heads)
-    label = f' role="region" aria-label="{escape(title)}"' if title else ""
-    lines = [f'<div class="scroll" tabindex="0"{label}>', "<table>"]
-    lines += [f"<caption>{escape(title)}</caption>"] if title else []
-    lines += [f"<thead><tr>{cells}</tr></thead>", "<tbody>"]
-    for first, *others in rows:
-        kinds_of_others = zip(others, classes[1:], strict=True)
-        cells = "".join(f"<td{kind}>{cell}</td>" for cell, kind in kinds_of_others)
-        lines.append(f'<tr><th scope="row"{classes[0]}>{first}</th>{cells}</tr>')
-    return "\n".join([*lines, "</tbody>", "</table>", "</div>"])
+    return _macros().table(header, rows, kinds or [""] * len(header), title)
 
 
 def judgements(header: Sequence[str], rows: Sequence[tuple[Sequence[str], str, str]]) -> str:
@@ -132,15 +99,14 @@ def judgements(header: Sequence[str], rows: Sequence[tuple[Sequence[str], str, s
         rows: all cells except the last, as HTML; the verdict, as text; its CSS class: "held",
             "contradicted" or "undecided".
     """
-    # The explicit roles keep it a table for screen readers where CSS shows rows as blocks.
-    lines = ['<table class="claims" role="table">', '<thead role="rowgroup"><tr role="row">']
-    lines += [f'<th scope="col" role="columnheader">{escape(name)}</th>' for name in header]
-    lines += ["</tr></thead>", '<tbody role="rowgroup">']
-    for (first, *others), verdict, kind in rows:
-        lines += ['<tr role="row">', f'<th scope="row" role="rowheader">{first}</th>']
-        lines += [
-            f'<td role="cell" data-label="{escape(name)}">{cell}</td>'
-            for name, cell in zip(header[1:-1], others, strict=True)
-        ]
-        lines += [f'<td role="cell" class="verdict {kind}">{escape(verdict)}</td>', "</tr>"]
-    return "\n".join([*lines, "</tbody></table>"])
+    return _macros().judgements(header, rows)
+
+
+@cache
+def _macros() -> Any:
+    made = Environment(trim_blocks=True)  # noqa: S701  (the macros escape text themselves)
+    return made.from_string(_read("page.html")).module
+
+
+def _read(name: str) -> str:
+    return files("csgmcmc").joinpath(name).read_text(encoding="utf-8")

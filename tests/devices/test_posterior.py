@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from csgmcmc import DrawStore, MemoryDraws, Posterior, posterior_from_trained, refresh_batchnorm
+from csgmcmc import DrawStore, MemoryDraws, Posterior, posterior_from_trained
 from csgmcmc.diagnostics import accuracy, effective_sample_size, negative_log_likelihood
 from csgmcmc.posterior.likelihoods import discover
 from csgmcmc.posterior.likelihoods.ordinal import Ordinal
@@ -16,7 +16,7 @@ from tests.devices.support import (
     network,
     points,
 )
-from tests.posterior.support import in_memory, mlp, randomise
+from tests.posterior.support import in_memory, mlp
 
 CPU = torch.device("cpu")
 HELD_OUT = [
@@ -145,13 +145,6 @@ def test_an_exported_program(draws, device, tmp_path):
     program = torch.export.load(tmp_path / "posterior.pt2").module()
     found = program(inputs.to(device))
     torch.testing.assert_close(found["probs"], posterior.predict(inputs).probs)
-
-
-def test_statistics_of_batch_normalisation(device):
-    models = [randomise(network(), seed=1).to(where) for where in (device, CPU)]
-    for model in models:
-        refresh_batchnorm(model, HELD_OUT)
-    assert_equal(dict(models[0].state_dict()), dict(models[1].state_dict()), device)
 
 
 @pytest.mark.parametrize("only", [None, "last layer"])

@@ -23,6 +23,9 @@ from tests.support import make, small_model
 
 CPU = torch.device("cpu")
 
+# Chains that do not begin at temperature 0, for which AdamSGHMC warns.
+pytestmark = pytest.mark.filterwarnings("ignore:.*a preconditioner from a single gradient")
+
 
 class Stop(Exception):  # noqa: N818
     pass

@@ -1,8 +1,6 @@
 """Draws of an adapter: kept alone, read as whole models, written as adapters of peft."""
 
-import importlib
 import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from csgmcmc import SGHMC, Chain, Cyclical, DrawStore, MemoryDraws, Posterior
 from csgmcmc.draws import keep_trainable
-from csgmcmc.integrations.peft import save_adapters
 from csgmcmc.integrations.transformers import (
     model_loss,
     next_token_logits,
@@ -88,41 +85,13 @@ def test_predictions_are_averages_over_adapters(sampled):
 def test_draws_are_adapters_that_peft_loads(sampled, tmp_path):
     model, store = sampled
     state = {name: value.clone() for name, value in model.state_dict().items()}
-    folders = save_adapters(model, store, tmp_path / "adapters")
-    assert [folder.name for folder in folders] == [f"0000-{step:09d}" for step in KEPT]
+    model.save_pretrained(tmp_path / "adapter", state_dict=store[1].tensors())
     torch.testing.assert_close(dict(model.state_dict()), state, rtol=0, atol=0)
-    loaded = PeftModel.from_pretrained(llama(), str(folders[1]))
+    loaded = PeftModel.from_pretrained(llama(), str(tmp_path / "adapter"))
     batch = next(iter(DataLoader(sentences(), batch_size=3)))
     store[1].load_into(model)
     with torch.no_grad():
         assert torch.equal(loaded(**batch).logits, model.eval()(**batch).logits)
-
-
-def test_an_adapter_of_another_name_is_found(tmp_path):
-    config = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
-    model = get_peft_model(llama(), config, adapter_name="mine")
-    draws = MemoryDraws()
-    draws.append(model, step=2, cycle=SCHEDULE(2).cycle)
-    (folder,) = save_adapters(model, draws, tmp_path)
-    loaded = PeftModel.from_pretrained(llama(), str(folder), adapter_name="mine")
-    torch.testing.assert_close(dict(loaded.state_dict()), dict(model.state_dict()))
-
-
-def test_bad_arguments_are_named(sampled, tmp_path):
-    _, store = sampled
-    with pytest.raises(ValueError, match=r"model must have an adapter, got a LlamaForCausalLM"):
-        save_adapters(llama(), store, tmp_path)
-    other = get_peft_model(llama(), LoraConfig(r=2, target_modules=["k_proj"]))
-    with pytest.raises(ValueError, match=r"step 2 is not of this model: they differ in .*k_proj"):
-        save_adapters(other, store, tmp_path / "adapters")
-    assert not (tmp_path / "adapters").exists()
-
-
-def test_a_missing_package_comes_with_the_command(monkeypatch):
-    monkeypatch.delitem(sys.modules, "csgmcmc.integrations.peft")
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ImportError, match=r"pip install 'csgmcmc\[peft\]'"):
-        importlib.import_module("csgmcmc.integrations.peft")
 
 
 class Stop(TrainerCallback):

@@ -135,8 +135,10 @@ def test_runs_that_are_as_asked_for_are_silent(options):
 
 
 def test_a_sampler_that_does_not_declare_its_noise_is_silent(monkeypatch):
-    monkeypatch.setattr("csgmcmc.SGHMC.uncorrected_variance", lambda *_: None)
-    assert warned(make_chain(temperature=1e-5)) == []
+    options = {"sampler": SGLD, "temperature": 1e-5}
+    assert warned(make_chain(**options))
+    monkeypatch.setattr("csgmcmc.SGLD.injected_variance", lambda *_: None)
+    assert warned(make_chain(**options)) == []
 
 
 class StandardGaussian(nn.Module):

@@ -145,7 +145,7 @@ def test_the_variance_of_small_steps_is_the_posteriors(sampler, pull):
 
 @pytest.mark.parametrize("sampler", [SGLD, SGHMC, SGNHT, PSGLD])
 def test_a_variance_beyond_all_numbers_is_infinite(sampler):
-    assert sampler.stationary_variance(1e-320, lr=0.1, num_data=1e-320) == float("inf")
+    assert sampler.stationary_variance(1e-320, lr=0.1, num_data=1.0) == float("inf")
 
 
 @pytest.mark.parametrize(("lr", "temperature"), [(0.1, 1.0), (0.02, 0.25)])

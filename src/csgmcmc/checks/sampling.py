@@ -32,10 +32,7 @@ class Run(NamedTuple):
 
 
 def as_run(
-    posterior: Posterior,
-    run: Chain | Stepper | None,
-    loss: Loss | None,
-    data: Iterable[Any] | None,
+    posterior: Posterior, run: Chain | Stepper | None, loss: Loss | None, data: Iterable[Any] | None
 ) -> Run | None:
     """The given run, or else the posterior's own; None if there is neither."""
     run = posterior.run if run is None else run

@@ -23,10 +23,7 @@ from csgmcmc.diagnostics.mixing import (
     r_hat,
     within_and_between,
 )
-from csgmcmc.diagnostics.temperature import (
-    kinetic_temperature,
-    temperature_of_products,
-)
+from csgmcmc.diagnostics.temperature import kinetic_temperature, temperature_of_products
 from csgmcmc.discovery import refuse_removed
 
 __all__ = [

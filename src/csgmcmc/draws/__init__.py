@@ -4,10 +4,4 @@ from csgmcmc.draws.base import Draw, Draws, keep_trainable
 from csgmcmc.draws.memory import MemoryDraws
 from csgmcmc.draws.store import DrawStore
 
-__all__ = [
-    "Draw",
-    "DrawStore",
-    "Draws",
-    "MemoryDraws",
-    "keep_trainable",
-]
+__all__ = ["Draw", "DrawStore", "Draws", "MemoryDraws", "keep_trainable"]

@@ -42,12 +42,7 @@ from csgmcmc.draws.manifest import (
     remove_leftover_parts,
     settle_dtype,
 )
-from csgmcmc.draws.tensors import (
-    CheckedFiles,
-    CommonTensors,
-    checksum,
-    write_tensors,
-)
+from csgmcmc.draws.tensors import CheckedFiles, CommonTensors, checksum, write_tensors
 from csgmcmc.errors import DrawConflictError, StoreError, StoreWarning
 from csgmcmc.files import check_path, flush, is_locked, make_folder, readable_io_errors, take_lock
 from csgmcmc.shards import Named, do_first, gather_to_first, mesh_of

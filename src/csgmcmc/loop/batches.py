@@ -10,12 +10,7 @@ from typing import Any
 
 from csgmcmc.loaders import check_data, describe_loader
 from csgmcmc.loop.fingerprint import check_same
-from csgmcmc.randomness import (
-    Generator,
-    generators_of,
-    random_state,
-    restore_random_state,
-)
+from csgmcmc.randomness import Generator, generators_of, random_state, restore_random_state
 
 EMPTY = "data is empty, or an iterator that is used up: give a DataLoader or a list of batches"
 

@@ -28,14 +28,7 @@ from csgmcmc.draws.tensors import CheckedFiles, part_of, read_tensors, write_ten
 from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning, warn
 from csgmcmc.files import flush, make_folder, readable_io_errors, take_lock
 from csgmcmc.randomness import draw_others
-from csgmcmc.shards import (
-    Named,
-    do_together,
-    gather_to_first,
-    is_shard,
-    local_shard,
-    mesh_of,
-)
+from csgmcmc.shards import Named, do_together, gather_to_first, is_shard, local_shard, mesh_of
 
 if TYPE_CHECKING:
     from csgmcmc.loop.stepper import Stepper

@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from csgmcmc.progress import Bar
 from csgmcmc.schedules import Tick
 
 if TYPE_CHECKING:
@@ -30,20 +30,28 @@ class Display:
         shown: bool = True,
         console: Console | None = None,
     ) -> None:
-        self._console = console or Console(stderr=True)
+        self._console = console = console or Console(stderr=True)
         self._title, self._steps, self._cycles = title, steps, cycles
         self._first, self._began, self._shown = first_step, time.monotonic(), shown
-        self._wait = 0.1 if self._console.is_terminal else LINE_SECONDS
-        self._next = self._began + (0 if self._console.is_terminal else LINE_SECONDS)
-        self._room = self._console.width - len(title) - len("0:00:00") - 13  # beside bar and time
-        self._bar = Bar(title, steps, done=first_step, shown=shown, width=10, console=self._console)
+        self._wait = 0.1 if console.is_terminal else LINE_SECONDS
+        self._next = self._began + (0 if console.is_terminal else LINE_SECONDS)
+        self._room = console.width - len(title) - len("0:00:00") - 13  # beside bar and time
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[state]}"),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            disable=not (shown and console.is_terminal),
+        )
+        self._task = self._bar.add_task(title, total=steps, completed=first_step, state="")
 
     def __enter__(self) -> "Display":
         self._bar.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.__exit__()
+        self._bar.stop()
 
     def update(self, tick: Tick, lr: float, temperature: float, loss: float, draws: int) -> None:
         """Called at every step; shows something only now and then."""
@@ -56,8 +64,9 @@ class Display:
             f"loss {loss:.3g} cycle {tick.cycle + 1}/{self._cycles} {draws} draws {tick.stage} "
             f"lr {lr:.2g} T {temperature:.2g}"
         )
-        if self._bar.visible:
-            self._bar.update(taken, f"{step} {details}"[: self._room])
+        if not self._bar.disable:
+            state = f"{step} {details}"[: self._room]
+            self._bar.update(self._task, completed=taken, state=state)
             return
         seconds = (now - self._began) / (taken - self._first) * (self._steps - taken)
         left = timedelta(seconds=round(seconds))

@@ -1,9 +1,8 @@
-"""Predictions averaged over draws: likelihoods, weights of the draws, batch-norm statistics."""
+"""Predictions averaged over draws, likelihoods, and weights of the draws."""
 
 from typing import TYPE_CHECKING
 
 from csgmcmc.discovery import lazy_attributes
-from csgmcmc.posterior.batchnorm import refresh_batchnorm
 from csgmcmc.posterior.likelihoods.base import Likelihood
 from csgmcmc.posterior.likelihoods.classes import Bernoulli, Categorical
 from csgmcmc.posterior.likelihoods.counts import NegativeBinomial, Poisson
@@ -30,7 +29,6 @@ __all__ = [
     "Predictive",
     "StudentT",
     "harmonic_weights",
-    "refresh_batchnorm",
     "stacking_weights",
 ]
 

@@ -1,16 +1,19 @@
 """The one loop over draws and batches, for predictions, scores and checks."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
+from rich.console import Console
+from rich.progress import Progress
 from torch import Tensor
 
 from csgmcmc.arguments import shown
 from csgmcmc.loaders import check_data, is_pair
 from csgmcmc.posterior.members import bytes_of, full_precision
-from csgmcmc.progress import Bar
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.likelihoods.base import Likelihood
@@ -56,15 +59,19 @@ def over_draws(
     total = None
     with suppress(TypeError):  # some loaders have no length
         total = len(loader) * len(members.draws if among is None else among)  # pyright: ignore[reportArgumentType]
-    is_shown = posterior.progress and title != ""
-    with Bar(title, total, shown=is_shown, patience=1.0, transient=True) as bar:
+    with ExitStack() as stack:
+        advance = None
+        if posterior.progress and title and sys.stderr.isatty():
+            bar = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+            advance = partial(bar.advance, bar.add_task(title, total=total))
         for group in _groups(loader, split or posterior.split, members.device):
             collectors = [collector(targets) for _, targets in group]
             with torch.inference_mode():
                 for numbers, index, outputs in members.outputs([x for x, _ in group], among):
                     with full_precision(members.device):
                         collectors[index].add(numbers, outputs)
-                    bar.advance(len(numbers))
+                    if advance:
+                        advance(len(numbers))
             yield from collectors  # outside inference mode, so that autograd can use the results
 
 

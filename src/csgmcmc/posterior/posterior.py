@@ -11,13 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from csgmcmc.arguments import (
-    check_choice,
-    check_items,
-    check_kind,
-    counted,
-    shown,
-)
+from csgmcmc.arguments import check_choice, check_items, check_kind, counted, shown
 from csgmcmc.devices import check_autocast, check_device
 from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.posterior.averages import Average

@@ -42,7 +42,6 @@ from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.noise.fused import FusedTerms, why_not_fused
 from csgmcmc.samplers.base import CommonOptions, Group, Move, States, Tensors
 from csgmcmc.samplers.fused import FusedSampler
-from csgmcmc.samplers.sghmc import SGHMC
 from csgmcmc.samplers.sgld import langevin_variance
 from csgmcmc.shards import local_shard
 
@@ -71,7 +70,6 @@ class AdamSGHMC(FusedSampler):
 
     preconditioned: ClassVar[bool] = True
     exact_stationary_variance: ClassVar[bool] = True
-    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,
@@ -117,39 +115,6 @@ class AdamSGHMC(FusedSampler):
 
     def injected_variance(self, group: Group, param: Tensor) -> Tensor:
         return self.gradient_gain(group, param) * velocity_noise(group) ** 2
-
-    @classmethod
-    def stationary_variance(
-        cls,
-        curvature: float,
-        *,
-        lr: float,
-        num_data: float,
-        temperature: float = 1.0,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        damping: float | None = None,
-        gradient_rms: float = 0.0,
-        minibatch_variance: float = 0.0,
-    ) -> float:
-        """Exact variance of the discrete update on a quadratic mean loss: that of `SGHMC`.
-
-        `gradient_rms` is sqrt(v_hat) when it was frozen, with the same lr and temperature and
-        without weight decay. `minibatch_variance` is the variance of the noise in the minibatch
-        gradients of the mean loss.
-        """
-        check_number("gradient_rms", gradient_rms, at_least=0)
-        group = {"lr": lr, "num_data": num_data, "temperature": temperature, "weight_decay": 0.0}
-        group |= {"betas": betas, "eps": eps, "damping": damping}
-        mean_square = torch.tensor(gradient_rms**2, dtype=torch.float64)
-        return SGHMC.stationary_variance(
-            curvature,
-            lr=lr * square_scale(mean_square, group).item(),
-            num_data=num_data,
-            temperature=temperature,
-            momentum=betas[0],
-            minibatch_variance=minibatch_variance,
-        )
 
     def fused_terms(self, group: Group, states: States) -> FusedTerms | None:
         if group["temperature"] == 0:
@@ -200,7 +165,11 @@ class AdamSGHMC(FusedSampler):
             fused = True if self._can_fuse(group, params, gradients) else None  # None: foreach
             adam(params, gradients, averages, squares, [], steps, fused=fused, **options)
             return
-        scaled_sghmc(params, gradients, states("velocity"), states("scale"), noise, group)
+        velocities, scales = states("velocity"), states("scale")
+        torch._foreach_mul_(velocities, group["betas"][0])
+        torch._foreach_addcmul_(velocities, scales, gradients, value=-group["lr"])
+        torch._foreach_add_(velocities, noise, alpha=velocity_noise(group))
+        torch._foreach_addcmul_(params, scales, velocities)
 
 
 def decay_as_prior(optimizer: torch.optim.AdamW) -> list[float]:
@@ -239,18 +208,3 @@ def square_scale(mean_square: Tensor, group: Group) -> Tensor:
 def velocity_noise(group: Group) -> float:
     """Standard deviation of the noise that a step adds to u."""
     return math.sqrt((1 - group["betas"][0]) * langevin_variance(group))
-
-
-def scaled_sghmc(
-    params: Tensors,
-    gradients: Tensors,
-    velocities: Tensors,
-    scales: Tensors,
-    noise: Tensors,
-    group: Group,
-) -> None:
-    """The update above, in place."""
-    torch._foreach_mul_(velocities, group["betas"][0])
-    torch._foreach_addcmul_(velocities, scales, gradients, value=-group["lr"])
-    torch._foreach_add_(velocities, noise, alpha=velocity_noise(group))
-    torch._foreach_addcmul_(params, scales, velocities)

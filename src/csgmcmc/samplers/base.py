@@ -77,9 +77,6 @@ class Sampler(torch.optim.Optimizer, ABC):
     exact_stationary_variance: ClassVar[bool] = False
     """Whether `stationary_variance` is exact for the discrete update, not only as lr goes to 0."""
 
-    scales_with_lr: ClassVar[tuple[str, ...]] = ()
-    """Names of the state tensors whose stationary variance is proportional to lr."""
-
     def __init__(
         self,
         params: ParamsT,
@@ -153,17 +150,31 @@ class Sampler(torch.optim.Optimizer, ABC):
         cls,
         curvature: float,
         *,
-        lr: float,  # noqa: ARG003  (the variance of subclasses depends on it)
+        lr: float,
         num_data: float,
         temperature: float = 1.0,
+        minibatch_variance: float = 0.0,
+        **options: Any,
     ) -> float:
         """Stationary variance along an eigenvector of the Hessian of a quadratic U / N.
 
-        `curvature` is the eigenvalue. By default this is the limit of small lr, the posterior's own
-        variance. Samplers with `exact_stationary_variance` return the variance of the discrete
-        update instead, which is infinite where lr is too large to be stable.
+        For a sampler with `exact_stationary_variance`, the variance of the discrete update, an
+        AR(2) process; infinite where lr is too large to be stable. For the others the limit of
+        small lr, the posterior's own variance.
+
+        `curvature` is the eigenvalue, `minibatch_variance` the variance of the noise in the
+        minibatch gradients of the mean loss. The other arguments are those of the sampler.
         """
-        return temperature / num_data / curvature  # their product may underflow to 0
+        if not cls.exact_stationary_variance:
+            return temperature / num_data / curvature  # their product may underflow to 0
+        param = torch.zeros(1, dtype=torch.float64)
+        sampler = cls([param], lr, num_data=num_data, temperature=temperature, **options)
+        (group,) = sampler.param_groups
+        momentum, rate = sampler.momentum(group), lr * float(sampler.gradient_gain(group, param))
+        added = float(sampler.injected_variance(group, param) or 0) + rate**2 * minibatch_variance
+        pull = rate * curvature
+        kept = (1 - momentum) * pull * (2 * (1 + momentum) - pull)
+        return (1 + momentum) * added / kept if kept > 0 else math.inf
 
     def check_options(self, options: Group) -> None:
         """Raise a `ValueError` that names an option out of its range. Subclasses extend it."""
@@ -291,23 +302,6 @@ class Sampler(torch.optim.Optimizer, ABC):
         self.noise = Noise(before.seed if seed is None else seed, chain_id)
         self.noise.step = before.step
         self.noise.seed_is_given = before.seed_is_given or seed is not None
-
-    def set_lr(self, group: Group, lr: float) -> None:
-        """Set the step size of a group of `param_groups` between two steps of a chain.
-
-        `lr` replaces `initial_lr`; the factor that a schedule has applied to it is kept. State
-        tensors in `scales_with_lr` are multiplied by the root of the change, so that they stay as
-        they are in units of their standard deviation.
-        """
-        lr = check_number("lr", lr, above=0)
-        factor = lr / check_number("initial_lr", group["initial_lr"], above=0)
-        group["lr"] *= factor
-        group["initial_lr"] = lr
-        for param in group["params"] if factor != 1 else ():
-            state = self.state.get(param, {})
-            for name in self.scales_with_lr:
-                if name in state:
-                    state[name].mul_(math.sqrt(factor))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "noise": self.noise}

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_choice, check_number
-from csgmcmc.samplers.base import CommonOptions, Group, Sampler, Tensors
+from csgmcmc.samplers.base import CommonOptions, Group, Sampler
 from csgmcmc.samplers.sgld import langevin_variance
 
 
@@ -81,24 +81,10 @@ class PSGLD(Sampler):
             chosen, own = [averages[i] for i in adapting], [gradients[i] for i in adapting]
             torch._foreach_mul_(chosen, group["alpha"])
             torch._foreach_addcmul_(chosen, own, own, value=1 - group["alpha"])
-        lr, eps, noise_std = group["lr"], group["eps"], math.sqrt(langevin_variance(group))
-        psgld(params, gradients, averages, noise, lr=lr, eps=eps, noise_std=noise_std)
-
-
-def psgld(
-    params: Tensors,
-    gradients: Tensors,
-    square_averages: Tensors,
-    noise: Tensors | None,
-    *,
-    lr: float,
-    eps: float,
-    noise_std: float,
-) -> None:
-    """Update theta in place."""
-    inverse = torch._foreach_sqrt(square_averages)
-    torch._foreach_add_(inverse, eps)
-    torch._foreach_addcdiv_(params, gradients, inverse, value=-lr)
-    if noise is not None:
-        torch._foreach_sqrt_(inverse)
-        torch._foreach_addcdiv_(params, noise, inverse, value=noise_std)
+        inverse = torch._foreach_sqrt(averages)
+        torch._foreach_add_(inverse, group["eps"])
+        torch._foreach_addcdiv_(params, gradients, inverse, value=-group["lr"])
+        if noise is not None:
+            torch._foreach_sqrt_(inverse)
+            std = math.sqrt(langevin_variance(group))
+            torch._foreach_addcdiv_(params, noise, inverse, value=std)

@@ -24,8 +24,9 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
 from csgmcmc.noise.fused import FusedTerms
-from csgmcmc.samplers.base import CommonOptions, Group, States, Tensors
+from csgmcmc.samplers.base import CommonOptions, Group, States
 from csgmcmc.samplers.fused import FusedSampler
+from csgmcmc.samplers.sgld import langevin_variance
 
 
 class SGHMC(FusedSampler):
@@ -42,7 +43,6 @@ class SGHMC(FusedSampler):
     """
 
     exact_stationary_variance: ClassVar[bool] = True
-    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,
@@ -77,63 +77,17 @@ class SGHMC(FusedSampler):
         return FusedTerms(std, group["momentum"], states("velocity"))
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
-        names = ("lr", "num_data", "temperature", "momentum", "gradient_variance")
-        return _injected_variance(**{name: group[name] for name in names})
+        corrected = group["lr"] ** 2 * group["gradient_variance"]
+        return max(self.uncorrected_variance(group, param) - corrected, 0.0)
 
     def uncorrected_variance(self, group: Group, param: Tensor) -> float:
-        return self.injected_variance({**group, "gradient_variance": 0.0}, param)
-
-    @classmethod
-    def stationary_variance(
-        cls,
-        curvature: float,
-        *,
-        lr: float,
-        num_data: float,
-        temperature: float = 1.0,
-        momentum: float = 0.9,
-        gradient_variance: float = 0.0,
-        minibatch_variance: float = 0.0,
-    ) -> float:
-        """Exact variance of the discrete update, an AR(2) process, on a quadratic mean loss.
-
-        `gradient_variance` is the option of that name. `minibatch_variance` is the variance of the
-        noise that the minibatch gradients of the mean loss really have.
-        """
-        check_number("momentum", momentum, at_least=0, below=1)
-        injected = _injected_variance(lr, num_data, temperature, momentum, gradient_variance)
-        added = injected + lr**2 * minibatch_variance
-        pull = lr * curvature
-        kept = (1 - momentum) * pull * (2 * (1 + momentum) - pull)
-        return (1 + momentum) * added / kept if kept > 0 else math.inf
+        return (1 - group["momentum"]) * langevin_variance(group)
 
     def update(self, group, params, gradients, noise, states) -> None:
-        lr, momentum, velocities = group["lr"], group["momentum"], states("velocity")
-        std = math.sqrt(self.injected_variance(group, params[0]))
-        sghmc(params, gradients, velocities, noise, lr=lr, momentum=momentum, noise_std=std)
-
-
-def _injected_variance(
-    lr: float, num_data: float, temperature: float, momentum: float, gradient_variance: float
-) -> float:
-    """2 * (1 - momentum - gamma) * lr * T / N, but at least 0."""
-    without_correction = 2 * (1 - momentum) * lr * temperature / num_data
-    return max(without_correction - lr**2 * gradient_variance, 0.0)
-
-
-def sghmc(
-    params: Tensors,
-    gradients: Tensors,
-    velocities: Tensors,
-    noise: Tensors | None,
-    *,
-    lr: float,
-    momentum: float,
-    noise_std: float,
-) -> None:
-    """The update above, in place."""
-    torch._foreach_mul_(velocities, momentum)
-    torch._foreach_add_(velocities, gradients, alpha=-lr)
-    if noise is not None:
-        torch._foreach_add_(velocities, noise, alpha=noise_std)
-    torch._foreach_add_(params, velocities)
+        velocities = states("velocity")
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, gradients, alpha=-group["lr"])
+        if noise is not None:
+            std = math.sqrt(self.injected_variance(group, params[0]))
+            torch._foreach_add_(velocities, noise, alpha=std)
+        torch._foreach_add_(params, velocities)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.noise.fused import FusedTerms
-from csgmcmc.samplers.base import CommonOptions, Group, States, Tensors
+from csgmcmc.samplers.base import CommonOptions, Group, States
 from csgmcmc.samplers.fused import FusedSampler
 
 
@@ -48,40 +48,12 @@ class SGLD(FusedSampler):
     def injected_variance(self, group: Group, param: Tensor) -> float:
         return langevin_variance(group)
 
-    @classmethod
-    def stationary_variance(
-        cls,
-        curvature: float,
-        *,
-        lr: float,
-        num_data: float,
-        temperature: float = 1.0,
-        minibatch_variance: float = 0.0,
-    ) -> float:
-        """Exact variance of the discrete update, an AR(1) process, on a quadratic mean loss.
-
-        `minibatch_variance` is the variance of the noise in the minibatch gradients of the mean
-        loss.
-        """
-        added = 2 * lr * temperature / num_data + lr**2 * minibatch_variance
-        pull = lr * curvature
-        kept = pull * (2 - pull)  # 1 - (1 - pull)**2, which would lose the digits of a small pull
-        return added / kept if kept > 0 else math.inf
-
     def update(self, group, params, gradients, noise, states) -> None:
-        noise_std = math.sqrt(langevin_variance(group))
-        sgld(params, gradients, noise, lr=group["lr"], noise_std=noise_std)
+        torch._foreach_add_(params, gradients, alpha=-group["lr"])
+        if noise is not None:
+            torch._foreach_add_(params, noise, alpha=math.sqrt(langevin_variance(group)))
 
 
 def langevin_variance(group: Group) -> float:
     """Variance of the noise of one Langevin step, before any preconditioner."""
     return 2 * group["lr"] * group["temperature"] / group["num_data"]
-
-
-def sgld(
-    params: Tensors, gradients: Tensors, noise: Tensors | None, *, lr: float, noise_std: float
-) -> None:
-    """The update above, in place."""
-    torch._foreach_add_(params, gradients, alpha=-lr)
-    if noise is not None:
-        torch._foreach_add_(params, noise, alpha=noise_std)

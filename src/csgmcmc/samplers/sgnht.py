@@ -25,8 +25,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number
-from csgmcmc.samplers.base import CommonOptions, Group, Sampler, Tensors
-from csgmcmc.samplers.sghmc import sghmc
+from csgmcmc.samplers.base import CommonOptions, Group, Sampler
 
 MAX_FLOAT32 = torch.finfo(torch.float32).max
 
@@ -42,7 +41,6 @@ class SGNHT(Sampler):
     """
 
     thermostat: ClassVar[bool] = True
-    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,
@@ -66,51 +64,31 @@ class SGNHT(Sampler):
         return 2 * (1 - group["momentum"]) * _kinetic_target(group)
 
     def update(self, group, params, gradients, noise, states) -> None:
-        velocities = states("velocity")
-        lr, momentum = group["lr"], group["momentum"]
-        if noise is None or _kinetic_target(group) == 0:
-            sghmc(params, gradients, velocities, None, lr=lr, momentum=momentum, noise_std=0.0)
-            return
-        sgnht(
-            params,
-            gradients,
-            velocities,
-            states("friction", lambda param: torch.full_like(param, 1 - momentum)),
-            noise,
-            lr=lr,
-            noise_std=math.sqrt(self.injected_variance(group, params[0])),
-            kinetic_target=_kinetic_target(group),
-            coupling=group["coupling"],
-        )
+        velocities, target = states("velocity"), _kinetic_target(group)
+        noise = noise if target > 0 else None
+        if noise is None:
+            frictions = []
+            torch._foreach_mul_(velocities, group["momentum"])
+        else:
+            start = 1 - group["momentum"]
+            frictions = states("friction", lambda param: torch.full_like(param, start))
+            torch._foreach_addcmul_(velocities, velocities, frictions, value=-1)
+        torch._foreach_add_(velocities, gradients, alpha=-group["lr"])
+        if noise is not None:
+            std = math.sqrt(self.injected_variance(group, params[0]))
+            torch._foreach_add_(velocities, noise, alpha=std)
+        torch._foreach_add_(params, velocities)
+        if noise is not None:
+            kinetic = torch._foreach_mul(frictions, -0.5)
+            torch._foreach_add_(kinetic, 1)
+            torch._foreach_mul_(kinetic, velocities)
+            torch._foreach_mul_(kinetic, velocities)
+            gain = min(group["coupling"] / target, MAX_FLOAT32)
+            torch._foreach_add_(frictions, kinetic, alpha=gain)
+            torch._foreach_sub_(frictions, group["coupling"])
+            torch._foreach_clamp_max_(frictions, 1)
 
 
 def _kinetic_target(group: Group) -> float:
     """The mean of v^2 in continuous time."""
     return group["lr"] * group["temperature"] / group["num_data"]
-
-
-def sgnht(
-    params: Tensors,
-    gradients: Tensors,
-    velocities: Tensors,
-    frictions: Tensors,
-    noise: Tensors,
-    *,
-    lr: float,
-    noise_std: float,
-    kinetic_target: float,
-    coupling: float,
-) -> None:
-    """The update above, in place."""
-    torch._foreach_addcmul_(velocities, velocities, frictions, value=-1)
-    torch._foreach_add_(velocities, gradients, alpha=-lr)
-    torch._foreach_add_(velocities, noise, alpha=noise_std)
-    torch._foreach_add_(params, velocities)
-    kinetic = torch._foreach_mul(frictions, -0.5)
-    torch._foreach_add_(kinetic, 1)
-    torch._foreach_mul_(kinetic, velocities)
-    torch._foreach_mul_(kinetic, velocities)
-    gain = min(coupling / kinetic_target, MAX_FLOAT32)
-    torch._foreach_add_(frictions, kinetic, alpha=gain)
-    torch._foreach_sub_(frictions, coupling)
-    torch._foreach_clamp_max_(frictions, 1)

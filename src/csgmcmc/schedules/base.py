@@ -103,9 +103,7 @@ class Schedule(ABC):
         tick, groups = self(step), optimizer.param_groups
         if not any("lr" in group for group in groups):
             raise ValueError(f"{type(optimizer).__name__} has no lr for a schedule to set")
-        record_initial_options(
-            optimizer
-        )  # of all, before any is set: groups may share an lr tensor
+        record_initial_options(optimizer)  # of all groups first: they may share an lr tensor
         for group in groups:
             for option, value in _scaled_options(group, tick).items():
                 if isinstance(group[option], torch.Tensor):  # captured in a compiled step
