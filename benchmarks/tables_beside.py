@@ -191,32 +191,42 @@ def mean_of(found: list[dict[str, Any]], field: str, digits: int = 3) -> str:
     return "-" if np.isnan(values).any() else f"{values.mean():.{digits}f}{error}"
 
 
-def show(data: Path) -> None:
-    """Print the tables: those that were run here, then those that were published."""
-    lines = []
-    for name in ("airfoil", "bikesharing"):
-        lines += [
-            "",
-            f"| {name} | runs | RMSE | NLL | processor seconds |",
-            "|---|---|---|---|---|",
-        ]
-        for model in MODELS:
-            own = [one for one in stored("bde") if (one["table"], one["model"]) == (name, model)]
-            if own:
-                cells = [mean_of(own, "rmse"), mean_of(own, "nll"), mean_of(own, "seconds", 0)]
-                lines.append(f"| {model} | {len(own)} | {' | '.join(cells)} |")
-        published = pd.read_csv(data / "bde" / f"{name}-published.csv")
-        for model, rows in published.groupby("model"):
-            cells = [f"{rows[field].mean():.3f}" for field in ("rmse", "nll_default")]
-            lines.append(f"| {model}, as published | {len(rows)} | {' | '.join(cells)} | |")
-    lines += ["", f"| UCI, NLL | splits | csgmcmc | {' | '.join(PUBLISHED)} |"]
+def own_rows(name: str) -> list[str]:
+    """Rows of the models that were run here on a table of bde's benchmark."""
+    rows = []
+    for model in MODELS:
+        own = [one for one in stored("bde") if (one["table"], one["model"]) == (name, model)]
+        if own:
+            cells = [mean_of(own, "rmse"), mean_of(own, "nll"), mean_of(own, "seconds", 0)]
+            rows.append(f"| {model} | {len(own)} | {' | '.join(cells)} |")
+    return rows
+
+
+def uci_lines() -> list[str]:
+    """The table of NLLs on UCI's tables."""
+    lines = [f"| UCI, NLL | splits | csgmcmc | {' | '.join(PUBLISHED)} |"]
     lines += ["|---" * (3 + len(PUBLISHED)) + "|"]
     for index, name in enumerate(UCI):
         own = [one for one in stored("uci") if one["table"] == name]
         if own:
             cells = [f"{scores[index]:.2f}" for scores in PUBLISHED.values()]
             lines.append(f"| {name} | {len(own)} | {mean_of(own, 'nll')} | {' | '.join(cells)} |")
-    Console().print("\n".join(lines), highlight=False, soft_wrap=True)
+    return lines
+
+
+def show(data: Path) -> None:
+    """Print the tables: those that were run here, then those that were published."""
+    lines = []
+    for name in ("airfoil", "bikesharing"):
+        lines += [f"| {name} | runs | RMSE | NLL | processor seconds |", "|---|---|---|---|---|"]
+        lines += own_rows(name)
+        published = pd.read_csv(data / "bde" / f"{name}-published.csv")
+        for model, rows in published.groupby("model"):
+            means = [rows[field].mean() for field in ("rmse", "nll_default")]
+            cells = ["" if np.isnan(mean) else f"{mean:.3f}" for mean in means]
+            lines.append(f"| {model}, as published | {len(rows)} | {' | '.join(cells)} | |")
+        lines.append("")
+    Console().print("\n".join([*lines, *uci_lines()]), highlight=False, soft_wrap=True)
 
 
 def main() -> None:
