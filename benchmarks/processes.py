@@ -1,8 +1,8 @@
 """Two processes of one thread each beside one process of one thread: near-linear is 0.5.
 
-    python benchmarks/processes.py [run] [fits]
+    python benchmarks/processes.py
 
-Writes runs/bench/processes.json, or processes-NAME.json of the parts that are named.
+Writes runs/bench/processes.json.
 """
 
 import os
@@ -13,15 +13,11 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # also of the processes that are started
 
 import torch
-from sklearn.datasets import load_breast_cancer, load_diabetes
 from timing import Case, report
-
-from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 
 SCRIPT = """
 import torch
@@ -66,33 +62,10 @@ def run(folder: Path) -> Case:
     return Case(name, works, repeats=1, rounds=2)
 
 
-def fit(kind: Any, table: Any, jobs: int) -> None:
-    kind(chains=4, random_state=0, n_jobs=jobs).fit(*table)
-
-
-def fits() -> list[Case]:
-    cases = []
-    kinds = {BayesianMLPClassifier: load_breast_cancer, BayesianMLPRegressor: load_diabetes}
-    for kind, load in kinds.items():
-        table: Any = load(return_X_y=True)
-        works: dict[str, Callable[[], object]] = {
-            f"n_jobs={jobs}": partial(fit, kind, table, jobs) for jobs in (1, 2)
-        }
-        name = f"{kind.__name__}, 4 chains, {len(table[0])} rows: fit"
-        cases.append(Case(name, works, repeats=1, rounds=2))
-    return cases
-
-
 def main() -> None:
-    wanted = sys.argv[1:] or ["run", "fits"]
     folder = Path(tempfile.mkdtemp())
-    cases: list[Case] = []
     torch.set_num_threads(1)
-    if "run" in wanted:
-        cases.append(run(folder))
-    if "fits" in wanted:
-        cases += fits()
-    report("-".join(["processes", *sys.argv[1:]]), cases)
+    report("processes", [run(folder)])
     shutil.rmtree(folder)
 
 

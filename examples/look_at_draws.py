@@ -8,6 +8,7 @@ tensorboard --logdir runs/look_at_draws
 import sys
 from pathlib import Path
 
+import arviz_base
 import arviz_plots
 import arviz_stats
 import matplotlib
@@ -17,7 +18,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import csgmcmc
-from csgmcmc.integrations.arviz import to_arviz
+from csgmcmc.diagnostics import cycles_as_chains
 from csgmcmc.loop import read_scalars
 
 matplotlib.use("agg")  # to files, without a window
@@ -42,7 +43,8 @@ values = {
     "log_score": posterior.log_scores(held_out).mean(1),
     "probs": p.members[:, unsure, p.targets[unsure]],
 }
-tree = to_arviz(values, draws=posterior.draws, by="cycle", dims={"probs": ["image"]})
+by_cycle = {name: cycles_as_chains(each, posterior.cycles) for name, each in values.items()}
+tree = arviz_base.from_dict({"posterior": by_cycle}, dims={"probs": ["image"]})
 print(arviz_stats.summary(tree, kind="diagnostics"))
 arviz_plots.plot_forest(tree, combined=False).savefig(str(folder / "forest.png"))
 

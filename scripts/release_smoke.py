@@ -19,13 +19,12 @@ from torch.utils.data import DataLoader, TensorDataset
 import csgmcmc
 import csgmcmc.diagnostics
 import csgmcmc.integrations
-import csgmcmc.integrations.arviz
 from csgmcmc.posterior import ClassPredictive
 
 INSTALL = re.compile(r"pip install 'csgmcmc\[(\w+)\]'")
 # What needs the extra for plots are commands: scripts/release_check.py tries one. TensorBoard is
 # used where it is, and nothing asks for it.
-NOT_TRIED = {"dev", "docs", "plot", "tensorboard", "triton"}
+NOT_TRIED = {"arviz", "dev", "docs", "peft", "plot", "tensorboard", "triton"}
 
 
 def main(wanted: str) -> None:
@@ -79,8 +78,6 @@ def check_extras() -> None:
         )
         for module in pkgutil.iter_modules(csgmcmc.integrations.__path__)
     }
-    draws = csgmcmc.DrawStore("runs/smoke")
-    attempts["to_arviz"] = lambda: csgmcmc.integrations.arviz.to_arviz(draws)
     extras = set(metadata("csgmcmc").get_all("Provides-Extra") or []) - NOT_TRIED
     named = set()
     for name, attempt in attempts.items():

@@ -122,7 +122,7 @@ def calls_of_a_fit(epochs: int) -> Counter[str]:
             counted[frame.f_code.co_filename] += 1
 
     features, labels = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
-    ladder: dict[str, Any] = {"prior_scale": 1.0, "temperature": 1.0, "cycles": 1, "lr": 0.01}
+    ladder: dict[str, Any] = {"prior_scale": 1.0, "temperature": 1.0, "cycles": 1}
     model = BayesianMLPClassifier(
         (4,), epochs=epochs, batch_size=4, draws_per_cycle=1, random_state=0, **ladder
     )
@@ -146,7 +146,7 @@ def test_the_loop_of_a_fit_makes_few_calls():
     added = calls_of_a_fit(20) - calls_of_a_fit(10)
     assert "torch/utils/_pytree.py" not in added  # batches on a device
     own = {name: count for name, count in added.items() if "csgmcmc/" in name}
-    assert sum(own.values()) <= 48 * 100, own
+    assert sum(own.values()) <= 54 * 100, own
 
 
 def make_draws(draws, count: int):

@@ -89,7 +89,6 @@ ARGUMENTS: dict[str, Any] = {
     "tick": lambda made: made["Constant"](0),
     "value": lambda _: -2.0,
 }
-OWN = {("SGNHT", "set_lr"): {"group": lambda made: made["SGNHT"].param_groups[0]}}
 METHODS = public_methods()
 INNER_NAMES = ("data", "group", "noise", "state", "draw", "parameter")
 """Names in messages of arguments that are checked further inside."""
@@ -100,7 +99,7 @@ def call(case: tuple[str, str], changes: dict[str, Any]) -> None:
     made, arguments = make_parts(), {}
     for name, parameter in METHODS[case].items():
         if parameter.default is inspect.Parameter.empty:
-            arguments[name] = {**ARGUMENTS, **OWN.get(case, {})}[name](made)
+            arguments[name] = ARGUMENTS[name](made)
     try:
         found = getattr(made[case[0]], case[1])(**{**arguments, **changes})
         if isinstance(found, AbstractContextManager):

@@ -242,9 +242,5 @@ def test_a_draw_of_another_model_is_refused():
 
 def test_methods_of_a_sampler_and_a_run_name_their_arguments():
     sampler = SGLD([nn.Parameter(torch.zeros(2))], lr=0.1, num_data=4)
-    for call, words in [
-        (lambda: sampler.load_state_dict({}), "state_dict has no noise"),
-        (lambda: sampler.set_lr(sampler.param_groups[0], 0.0), "lr must"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            call()
+    with pytest.raises(ValueError, match="state_dict has no noise"):
+        sampler.load_state_dict({})

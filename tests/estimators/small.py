@@ -11,6 +11,8 @@ SMALL: dict[str, Any] = {
     "chains": 2,
     "cycles": 2,
     "draws_per_cycle": 2,
+    "prior_scale": (0.5, 2.0),
+    "temperature": 1.0,
     "random_state": 0,
 }
 

@@ -37,7 +37,7 @@ def test_order_of_each_epoch_comes_from_the_seed():
 def test_batches_of_stacked_chains_equal_those_of_each_chain_alone():
     features = torch.arange(30.0).unsqueeze(1)
     rows = [torch.arange(3, 30), torch.arange(25), torch.arange(0, 30, 1)]
-    together = Batches((features, features), rows, 7, seed=4, stacked=True)
+    together = Batches((features, features), rows, 7, seed=4, copies=1)
     batches = list(together)
     assert together.rows_per_epoch == 25
     for chain, own in enumerate(rows):
@@ -45,7 +45,7 @@ def test_batches_of_stacked_chains_equal_those_of_each_chain_alone():
         expected = own[order[:25]]
         found = torch.cat([inputs[chain, :, 0] for inputs, _ in batches])
         assert torch.equal(found.long(), expected)
-        both = zip(batches, together.of_chains([chain], stacked=False), strict=True)
+        both = zip(batches, together.of_chains([chain], copies=0, seed=4), strict=True)
         assert all(torch.equal(one[0][chain], other[0]) for one, other in both)
 
 

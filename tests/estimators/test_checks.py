@@ -8,7 +8,10 @@ from tests.estimators.small import SMALL
 
 # A row of weight 2 and two rows have the same posterior, but not the same minibatches and folds:
 # the draws differ. tests/estimators/test_weights.py compares the posteriors.
-DIFFERENT_DRAWS = {"check_sample_weight_equivalence_on_dense_data": "other draws of one posterior"}
+DIFFERENT_DRAWS = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "other draws of one posterior"
+    for kind in ("dense", "sparse")
+}
 
 
 def expected_failures(_estimator) -> dict[str, str]:

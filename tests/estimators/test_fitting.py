@@ -13,8 +13,9 @@ import pytest
 import torch
 from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
@@ -62,13 +63,16 @@ def test_fitted_attributes(kind):
     features, targets = table(kind)
     estimator = kind(**SMALL).fit(features, targets)
     assert estimator.n_features_in_ == features.shape[1]
-    per_chain = SMALL["cycles"] * SMALL["draws_per_cycle"]
+    rungs = len(estimator.ladder_)
+    assert rungs == (2 if kind is BayesianMLPClassifier else 3)  # one with constant noise
+    assert estimator.weights_.shape == (SMALL["cycles"], rungs)
+    assert estimator.weights_.sum() == pytest.approx(1)
+    members = {(draw.cycle, draw.chain_id % rungs) for draw in estimator.draws_}
+    assert members == set(zip(*estimator.weights_.nonzero(), strict=True))
+    per_chain = len(members) * SMALL["draws_per_cycle"]
     assert len(estimator.draws_) == SMALL["chains"] * per_chain
-    assert [draw.cycle for draw in estimator.draws_] == [0, 0, 1, 1] * SMALL["chains"]
     assert estimator.lr_ > 0
-    assert len(estimator.ladder_) == len(estimator.cycle_weights_) == SMALL["cycles"]
-    assert estimator.cycle_weights_.sum() == pytest.approx(1)
-    assert len(estimator.loss_curve_) == SMALL["epochs"]
+    assert len(estimator.loss_curve_) == pytest.approx(SMALL["epochs"], abs=1)
     assert estimator.loss_curve_[-1] < estimator.loss_curve_[0]
 
 
@@ -162,7 +166,7 @@ def test_cross_validation_with_a_module():
 
 def test_grid_search_in_processes_equals_sequential_search():
     features, targets = diabetes()
-    grid = {"prior_scale": [0.5, 1.0]}
+    grid = {"lr": [0.005, 0.02]}
     with parallel_config(backend="loky", inner_max_num_threads=1):  # as here
         alone, shared = (
             GridSearchCV(BayesianMLPRegressor(**SMALL), grid, cv=2, n_jobs=jobs, **RAISE).fit(
@@ -221,25 +225,53 @@ def test_temperature_0_gives_nearly_equal_draws_in_a_cycle(kind):
     features, targets = table(kind)
 
     def spread(temperature):
-        options = {
-            **SMALL,
-            "epochs": 60,
-            "chains": 1,
-            "cycles": 1,
-            "prior_scale": 1.0,
-            "lr": 0.05,
-            "exploration": 0.9,
-            "temperature": temperature,
-        }
+        options = {**SMALL, "chains": 1, "cycles": 1, "prior_scale": 1.0, "exploration": 0.9}
+        options |= {"epochs": 1500, "batch_size": 150, "temperature": temperature}
+        if kind is BayesianMLPRegressor:  # with "auto" there are two networks, which disagree
+            options["noise"] = "constant"
         return kind(**options).fit(features, targets).predictive(features).spread.mean()
 
-    assert spread(1.0) > 10 * spread(0.0)
+    assert spread(1.0) > 3 * spread(0.0)
 
 
-def test_default_number_of_steps_with_few_rows():
-    features, targets = iris()
-    estimator = BayesianMLPClassifier(hidden_layer_sizes=(), batch_size=150, random_state=0)
-    assert len(estimator.fit(features, targets).loss_curve_) == pytest.approx(4000, abs=7)
+@BOTH
+def test_epochs_may_be_few(kind):
+    """A search fits parts of the rows with the epochs that fit all of them."""
+    features, targets = table(kind)
+    for epochs in (1, 2, 0.5):
+        estimator = kind(**{**SMALL, "epochs": epochs, "draws_per_cycle": 8})
+        cross_val_score(estimator, features, targets, cv=2, **RAISE)
+
+
+@BOTH
+def test_sparse_rows_give_the_same_fit(kind):
+    features, targets = table(kind)
+    features = np.where(features > np.median(features, axis=0), features, 0)
+    dense = kind(**SMALL).fit(features, targets)
+    sparse: Any = csr_matrix(features)
+    other = kind(**SMALL).fit(sparse, targets)
+    assert_array_equal(answers(dense, features), answers(other, sparse))
+
+
+@BOTH
+def test_fit_that_is_cut_short_says_so_and_predicts(kind):
+    features, targets = table(kind)
+    options = {**SMALL, "epochs": None, "max_seconds": 1e-3}
+    with pytest.warns(ConvergenceWarning, match="max_seconds"):
+        estimator = kind(**options).fit(features, targets)
+    assert len(estimator.weights_) == 1
+    assert np.isfinite(answers(estimator, features)).all()
+
+
+@BOTH
+def test_fit_does_not_depend_on_number_of_threads(kind):
+    features, targets = table(kind)
+    before = torch.get_num_threads()
+    one, two = (kind(**SMALL, n_jobs=jobs).fit(features, targets) for jobs in (1, 2))
+    assert torch.get_num_threads() == before
+    assert_allclose(answers(one, features), answers(two, features), rtol=1e-4)
+    with pytest.raises(ValueError, match="n_jobs"):
+        kind(**SMALL, n_jobs=0).fit(features, targets)
 
 
 @pytest.mark.parametrize(
@@ -250,15 +282,17 @@ def test_default_number_of_steps_with_few_rows():
         ({"activation": "gelu"}, "activation must be"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"prior_scale": 0}, "prior_scale must be"),
-        ({"prior_scale": (2, 1)}, "prior_scale must go"),
-        ({"prior_scale": (1, 2, 3)}, "prior_scale must be"),
-        ({"cycles": 1}, "cycles=1"),
+        ({"prior_scale": ()}, "prior_scale must be"),
+        ({"temperature": (1, 2, 3)}, "temperature must be"),
+        ({"temperature": (0, 1)}, "temperature must be"),
+        ({"cycles": 0}, "cycles must be"),
+        ({"max_seconds": 0}, "max_seconds must be"),
         ({"chains": 0}, "chains must be"),
         ({"lr": 0}, "lr must be"),
         ({"temperature": -1}, "temperature must be"),
-        ({"sampler": "Adam"}, "sampler must be"),
-        ({"draws_per_cycle": 1000}, "per_cycle=1000"),
-        ({"lr": 1e6}, r"lr=1e\+06"),
+        ({"draws_per_cycle": 0}, "draws_per_cycle must be"),
+        ({"exploration": 1.0}, "exploration must be"),
+        ({"lr": 1e30}, r"lr=1e\+30"),
         ({"module": 3}, "module must be .* got 3"),
         ({"module": lambda *_: 3}, "module must be .* got 3"),
         ({"module": nn.Linear(5, 3)}, "module does not take rows"),

@@ -1,4 +1,4 @@
-import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +9,9 @@ from sklearn.datasets import make_friedman1
 from sklearn.metrics import r2_score
 from torch import nn
 
+from csgmcmc.errors import DivergedError
 from csgmcmc.estimators import BayesianMLPRegressor
-from csgmcmc.estimators.network import WithNoise
-from csgmcmc.samplers import SGHMC
+from csgmcmc.schedules import Constant
 from tests.estimators.small import SMALL
 
 
@@ -27,14 +27,15 @@ def test_spread_of_linear_model_equals_exact_posterior(noise):
     features, targets = line(noise)
     estimator = BayesianMLPRegressor(
         hidden_layer_sizes=(),
+        noise="constant",
         prior_scale=1.0,
-        lr=0.05,
+        temperature=1.0,
         batch_size=200,
-        epochs=3000,
-        chains=1,
+        epochs=4000,
+        chains=4,
         cycles=1,
-        exploration=0.1,
-        draws_per_cycle=300,
+        exploration=0.2,
+        draws_per_cycle=200,
         random_state=0,
     ).fit(features, targets)
     assert estimator.noise_std_ == pytest.approx(noise, rel=0.1)
@@ -48,38 +49,58 @@ def test_spread_of_linear_model_equals_exact_posterior(noise):
 
     found = estimator.predictive(features)
     # Between seeds the ratio has a standard deviation of some 9%: draws late in a cycle are alike.
-    assert found.spread.square().mean() == pytest.approx(exact.mean(), rel=0.2)
+    assert found.spread.square().mean() == pytest.approx(exact.mean(), rel=0.27)
     means = estimator.target_mean_ + design @ weights / variance
     assert np.sqrt(np.mean((found.mean.numpy() - means) ** 2)) < 0.3 * np.sqrt(exact.mean())
 
 
-def test_step_sizes_follow_noise_variance_and_velocities_its_root():
-    """Then a velocity over its own standard deviation, sqrt(lr * T / N), is left as it is."""
-    estimator = BayesianMLPRegressor(lr=0.2)
-    model = WithNoise(nn.Linear(3, 1), 1)
-    sampler = SGHMC(estimator._groups(model), lr=0.2, num_data=10, seed=0)
-    starts = [group["initial_lr"] for group in sampler.param_groups[:-1]]
-    before_step = estimator._before_step(model, sampler)
-    means, variances = model(torch.ones(4, 3))
-    estimator._loss((means, variances), (torch.zeros(4, 1), torch.ones(4))).backward()
-    before_step(1.0)
-    sampler.step()
-    before = {param: sampler.state[param]["velocity"].clone() for param in model.parameters()}
-    with torch.no_grad():
-        model.log_variance.fill_(math.log(0.25))
-    before_step(1.0)
-    *weights, noise = sampler.param_groups
-    shares = [group["initial_lr"] / start for group, start in zip(weights, starts, strict=True)]
-    assert shares == pytest.approx([0.25] * len(weights))
-    assert noise["initial_lr"] == 0.2
-    for param, velocity in before.items():
-        share = 1.0 if param is model.log_variance else 0.5
-        torch.testing.assert_close(sampler.state[param]["velocity"], share * velocity)
+def heteroscedastic(rows: int, seed: int = 0):
+    """Rows of two features, and noise whose standard deviation triples with each unit of one."""
+    generator = np.random.default_rng(seed)
+    features = generator.uniform(-1, 1, size=(rows, 2))
+    scale = 0.3 * 3.0 ** features[:, 0]
+    means = np.sin(3 * features[:, 0]) + features[:, 1]
+    return features, means + scale * generator.normal(size=rows), scale
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", ["per row", "auto"])
+def test_noise_of_each_row_is_recovered_and_intervals_cover_every_region(noise):
+    """Coverage of 4,000 rows a region: chance alone misses by 0.03 once in 10^9."""
+    features, targets, _ = heteroscedastic(3000)
+    estimator = BayesianMLPRegressor(noise=noise, random_state=0).fit(features, targets)
+    rows, values, scale = heteroscedastic(12_000, seed=1)
+    found = estimator.predictive(rows).noise_variance.sqrt().numpy()
+    low, high = estimator.predict_interval(rows, 0.9)
+    inside = (low < values) & (values < high)
+    for region in range(3):
+        own = np.digitize(rows[:, 0], [-1 / 3, 1 / 3]) == region
+        error = np.log(found[own] / scale[own])
+        assert abs(error.mean()) < 0.1
+        assert np.sqrt(np.mean(error**2)) < 0.1
+        assert inside[own].mean() == pytest.approx(0.9, abs=0.03)
+
+
+def test_noise_per_row_is_chosen_where_it_differs_and_is_better():
+    features, targets, _ = heteroscedastic(400)
+    options: Any = {"epochs": 300, "random_state": 0}
+    auto = BayesianMLPRegressor(**options).fit(features, targets)
+    per_row = [rung.per_row for rung in auto.ladder_]
+    assert auto.weights_.sum(0)[per_row].sum() > 0.9
+    constant = BayesianMLPRegressor(**options, noise="constant").fit(features, targets)
+    rows, values, scale = heteroscedastic(4000, seed=1)
+    scores = []
+    for estimator in (auto, constant):
+        mean, std = estimator.predict(rows, return_std=True)
+        scores.append(norm.logpdf(values, mean, std).mean())
+    assert scores[0] > scores[1] + 0.05
+    assert np.corrcoef(auto.predict(rows, return_std=True)[1], scale)[0, 1] > 0.9
+    assert constant.predictive(rows).noise_variance.std() == pytest.approx(0, abs=1e-9)
 
 
 def test_standard_deviation_combines_noise_and_spread():
     features, targets = line(0.5)
-    estimator = BayesianMLPRegressor(**SMALL).fit(features, targets)
+    estimator = BayesianMLPRegressor(**SMALL, noise="constant").fit(features, targets)
     mean, std = estimator.predict(features, return_std=True)
     found = estimator.predictive(features, members=True)
     assert found.members is not None
@@ -96,13 +117,10 @@ def test_quantiles_are_those_of_the_mixture_of_all_draws():
     levels = [0.05, 0.5, 0.95]
     found = estimator.predict_quantiles(features[:5], levels)
     assert found.shape == (3, 5)
-    means = estimator.predictive(features[:5], members=True).members
-    assert means is not None
-    stds = [
-        estimator.target_scale_ * draw.tensors()["log_variance"].exp().sqrt().item()
-        for draw in estimator.draws_
-    ]
-    below = norm.cdf((found[:, None] - means.numpy()) / np.array(stds)[:, None])
+    mixture = estimator.predictive(features[:5], members=True).mixture
+    assert mixture is not None
+    means, stds = (mixture.parameters[name].numpy() for name in ("loc", "scale"))
+    below = norm.cdf((found[:, None] - means) / stds)
     cumulative = np.einsum("d,qdr->qr", estimator.posterior_.weights, below)
     assert_allclose(cumulative, np.repeat(levels, 5).reshape(3, 5), atol=1e-9)
     assert_allclose(estimator.predict_interval(features[:5], 0.9), found[[0, 2]])
@@ -117,7 +135,7 @@ def test_several_outputs_have_noise_of_their_own():
     features, targets = line(0.0)
     random = np.random.default_rng(1)
     both = np.stack([targets, -10 * targets], axis=1) + [0.3, 20] * random.normal(size=(200, 2))
-    estimator = BayesianMLPRegressor(random_state=0, epochs=400).fit(features, both)
+    estimator = BayesianMLPRegressor(random_state=0, epochs=300).fit(features, both)
     mean, std = estimator.predict(features, return_std=True)
     assert mean.shape == std.shape == (200, 2)
     assert estimator.predict_interval(features).shape == (2, 200, 2)
@@ -127,8 +145,8 @@ def test_several_outputs_have_noise_of_their_own():
 
 
 def test_check_of_fitted_estimator():
-    features, targets = line(0.5, rows=300)
-    estimator = BayesianMLPRegressor(random_state=0, epochs=800).fit(features[:200], targets[:200])
+    features, targets = line(0.5, rows=500)
+    estimator = BayesianMLPRegressor(random_state=0, epochs=300).fit(features[:200], targets[:200])
     found = estimator.check(features[200:], targets[200:])
     assert found.learned.holds
     assert "temperature" in found.sampling.words
@@ -174,16 +192,6 @@ def test_targets_that_are_all_the_same():
     assert np.isfinite(std).all()
 
 
-@pytest.mark.parametrize("sampler", ["SGLD", "SGNHT", "PSGLD"])
-def test_other_samplers_sample_it_too(sampler):
-    features, targets = line(0.2)
-    lr = 0.01 if sampler == "PSGLD" else 0.1
-    options = {**SMALL, "epochs": 100, "sampler": sampler, "lr": lr}
-    estimator = BayesianMLPRegressor(**options).fit(features, targets)
-    assert estimator.score(features, targets) > 0.9
-    assert estimator.noise_std_ < 0.6
-
-
 def test_its_predictions_are_tensors_in_double_precision():
     features, targets = line(0.2)
     estimator = BayesianMLPRegressor(**SMALL).fit(features, targets)
@@ -196,51 +204,55 @@ def test_targets_that_are_no_numbers_are_refused():
         BayesianMLPRegressor(**SMALL).fit(features, ["red"] * len(features))
 
 
-@pytest.mark.parametrize(("rows", "width"), [(10, 50), (30, 200), (150, 200)])
-def test_it_finds_a_step_size_for_few_rows_and_wide_layers(rows, width):
-    features, targets = line(0.5, rows=rows)
-    estimator = BayesianMLPRegressor(width, epochs=600, random_state=0)
-    estimator.fit(features, targets)
-    assert 0.1 < estimator.noise_std_ < 1.5 * targets.std()
-
-
-@pytest.mark.parametrize("lr", [2.0, 20.0])
-def test_given_lr_that_is_too_large_raises(lr):
-    features, targets = line(0.5, rows=30)
-    with pytest.raises(ValueError, match=f"lr={lr:g}"):
-        BayesianMLPRegressor(lr=lr, epochs=600, random_state=0).fit(features, targets)
-
-
-def test_suggested_lr_that_diverges_is_lowered(monkeypatch):
+def test_default_lr_that_diverges_is_lowered(monkeypatch):
     features, targets = line(0.5, rows=100)
-    monkeypatch.setattr(BayesianMLPRegressor, "_suggest_lr", lambda *_: 100.0)
-    monkeypatch.setattr(BayesianMLPRegressor, "_max_lr", 2.0)
-    estimator = BayesianMLPRegressor(epochs=300, random_state=0).fit(features, targets)
-    assert estimator.lr_ in [pytest.approx(2.0 * 0.3**attempt) for attempt in (1, 2, 3)]
-    assert estimator.noise_std_ < 1.0
+    run, tried = BayesianMLPRegressor._run, []
+
+    def diverges_at_first(estimator, *arguments):
+        tried.append(estimator.lr_)
+        if len(tried) < 3:
+            raise DivergedError("the loss", Constant(4).tick(2), estimator.lr_, [0])
+        return run(estimator, *arguments)
+
+    monkeypatch.setattr(BayesianMLPRegressor, "_run", diverges_at_first)
+    estimator = BayesianMLPRegressor(**SMALL).fit(features, targets)
+    assert tried == pytest.approx([0.02, 0.006, 0.0018])
+    assert estimator.lr_ == tried[-1]
 
 
-def test_a_chain_that_finds_no_noise_does_not_slow_down_the_others():
-    """Step sizes follow the noise variance, of which each chain has its own."""
-    features, targets = line(0.0, rows=60)
-    estimator = BayesianMLPRegressor(random_state=0).fit(features, targets)
-    assert estimator.score(features, targets) > 0.99
-    for chain_id in range(3):
-        last = [draw for draw in estimator.draws_ if draw.chain_id == chain_id][-1]
-        assert last.tensors()["log_variance"].exp().sqrt().item() < 0.1
+def test_nearly_noiseless_targets_are_fitted():
+    features, targets = line(0.0, rows=100)
+    estimator = BayesianMLPRegressor(random_state=0, epochs=600).fit(features[:60], targets[:60])
+    mean, std = estimator.predict(features, return_std=True)
+    assert np.isfinite(std).all()
+    assert estimator.score(features[60:], targets[60:]) > 0.99
+    score = norm.logpdf(targets[60:], mean[60:], std[60:]).mean()
+    assert score > 0  # a standard deviation of 0.4 has a score below
 
 
 @pytest.mark.parametrize("rows", [2, 12])
-def test_exactly_fitted_rows_keep_steps_and_noise_positive(rows):
+def test_few_rows_that_are_fitted_exactly(rows):
     features, _ = line(0.0, rows=rows)
-    estimator = BayesianMLPRegressor(random_state=0).fit(features, np.arange(rows) % 2)
-    assert np.isfinite(estimator.predict(features)).all()
-    assert estimator._last_run[1].param_groups[0]["initial_lr"] > 0
+    estimator = BayesianMLPRegressor(random_state=0, epochs=200).fit(features, np.arange(rows) % 2)
+    assert np.isfinite(estimator.predict(features, return_std=True)).all()
+
+
+@pytest.mark.parametrize("noise", ["constant", "per row"])
+def test_module_with_either_kind_of_noise(noise):
+    features, targets = line(0.3)
+    options = {**SMALL, "module": nn.Linear if noise == "per row" else nn.Linear(3, 1)}
+    estimator = BayesianMLPRegressor(**{**options, "epochs": 100}, noise=noise)
+    estimator.fit(features, targets)
+    assert estimator.score(features, targets) > 0.9
+    varies = estimator.predictive(features).noise_variance.std() > 1e-9
+    assert varies == (noise == "per row")
+    with pytest.raises(ValueError, match="noise must be"):
+        BayesianMLPRegressor(**SMALL, noise="some").fit(features, targets)
 
 
 @pytest.mark.slow
 def test_output_learned_first_does_not_prevent_learning_others():
-    """The steps become small with the smallest noise; R² of the sine was 0.14, alone 0.98."""
+    """R² of the sine was 0.14 where one step size followed the smallest noise; alone 0.98."""
     rng = np.random.default_rng(1)
     features, noise = rng.uniform(-2, 2, (400, 3)), rng.normal(size=(400, 2))
     sine, product = np.sin(2 * features[:, 0]), features[:, 1] * features[:, 2]

@@ -8,8 +8,9 @@ import torch
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris, make_moons
 
-from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
-from csgmcmc.estimators.chains import Rung, make_folds, make_ladder
+from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor, chains
+from csgmcmc.estimators.ladder import SMOOTHING, Rung, gaussian_stacking, make_folds, make_ladder
+from csgmcmc.estimators.network import Perceptron
 from csgmcmc.posterior.weights import stacking_weights
 from tests.estimators.small import SMALL
 
@@ -23,27 +24,48 @@ LINEAR = {
     "draws_per_cycle": 200,
     "epochs": 2000,
     "batch_size": 200,
-    "lr": 0.1,
     "random_state": 0,
 }
 
 
-@pytest.mark.parametrize(("count", "chains"), [(20, 5), (23, 5), (7, 3)])
-def test_folds_partition_rows_with_equal_shares_of_labels(count, chains):
+@pytest.mark.parametrize(("count", "folds"), [(20, 5), (23, 5), (7, 3)])
+def test_folds_partition_rows_with_equal_shares_of_labels(count, folds):
     labels = np.arange(count) % 3
-    found = make_folds(labels, chains, np.random.RandomState(0))
+    found = make_folds(labels, folds, np.random.RandomState(0))
     assert sorted(np.concatenate(found)) == list(range(count))
     for label in range(3):
         shares = [(labels[fold] == label).sum() for fold in found]
         assert max(shares) - min(shares) <= 1
 
 
-def test_ladder_widens_and_last_cycle_has_second_temperature():
-    found = make_ladder((0.1, 10.0), (0.3, 0.03), 4)
-    assert_allclose([rung.prior_scale for rung in found], [0.1, 1.0, 10.0, 10.0])
-    assert [rung.temperature for rung in found] == [0.3, 0.3, 0.3, 0.03]
-    assert make_ladder(2.0, 1.0, 3) == (Rung(2.0, 1.0),) * 3
-    assert make_ladder((1.0, 4.0), (1.0, 0.1), 2) == (Rung(4.0, 1.0), Rung(4.0, 0.1))
+def test_ladder_has_a_rung_for_each_width_and_kind_of_noise():
+    assert make_ladder((0.1, 1.0), (1.0, 0.3), (False,)) == (Rung(0.1, 1.0), Rung(1.0, 0.3))
+    assert make_ladder(2.0, 1.0, (True,)) == (Rung(2.0, 1.0, True),)
+    found = make_ladder((0.1, 1.0, 4.0), 1.0, (True, False))
+    assert found[:3] == tuple(Rung(scale, 1.0, True) for scale in (0.1, 1.0, 4.0))
+    assert found[3:] == (Rung(0.1, 1.0), Rung(1.0, 1.0))
+
+
+def test_gaussian_stacking_is_the_best_on_a_grid():
+    """And keeps out a member whose large variance would hide all others' accuracy."""
+    random = np.random.default_rng(0)
+    targets = random.normal(size=(200, 1))
+    means = np.stack([targets + 0.1 * random.normal(size=(200, 1)), 0 * targets])
+    squares = means**2 + np.array([0.1, 1.0])[:, None, None] ** 2
+    points = np.ones(200)
+    weights, score = gaussian_stacking(means, squares, targets, points)
+
+    def score_of(share: float) -> float:
+        mean = (1 - share) * means[0] + share * means[1]
+        variance = (1 - share) * squares[0] + share * squares[1] - mean**2
+        found = -(np.log(variance) + (targets - mean) ** 2 / variance) / 2
+        return float(found.mean() + SMOOTHING / 200 * np.log(share * (1 - share)))
+
+    shares = np.linspace(1e-5, 0.5, 20_001)
+    best = max(map(score_of, shares))
+    assert score == pytest.approx(best, abs=1e-4)
+    assert score_of(weights[1]) == pytest.approx(best, abs=1e-4)
+    assert weights[1] < 0.01
 
 
 def test_row_of_weight_2_counts_as_two_rows():
@@ -76,7 +98,7 @@ def test_larger_sample_weights_reduce_spread_of_regression():
     random = np.random.default_rng(0)
     features = random.normal(size=(50, 2))
     targets = features @ [1.0, 2.0] + 0.5 * random.normal(size=50)
-    options = {**LINEAR, "lr": 0.05}
+    options = {**LINEAR, "noise": "constant"}
     one = BayesianMLPRegressor(**options).fit(features, targets)
     other = BayesianMLPRegressor(**options).fit(features, targets, sample_weight=np.full(50, 4.0))
     ratio = other.predictive(features).spread.mean() / one.predictive(features).spread.mean()
@@ -130,41 +152,52 @@ def test_stacking_smoothing_is_dirichlet_prior():
 
 def test_stacking_prefers_wide_priors_on_clean_rows_and_narrow_ones_on_noise():
     features, classes = make_moons(200, noise=0.05, random_state=0)
-    options = {"random_state": 0, "temperature": 0.3, "cycles": 5, "epochs": 800}
-    clean = BayesianMLPClassifier(**options).fit(features, classes).cycle_weights_
+    options: Any = {"random_state": 0, "epochs": 500}
+    clean = BayesianMLPClassifier(**options).fit(features, classes).weights_.sum(0)
     random = np.random.default_rng(0)
     coin = BayesianMLPClassifier(**options).fit(features, random.integers(0, 2, 200))
     assert clean[-2:].sum() > 0.8
-    assert coin.cycle_weights_[:2].sum() > 0.6
-    assert np.abs(coin.predict_proba(features) - 0.5).max() < 0.2
+    assert coin.weights_.sum(0)[:2].sum() > 0.6
+    assert np.abs(coin.predict_proba(features) - 0.5).mean() < 0.1
 
 
 def test_single_prior_scale_uses_all_rows_and_equal_weights():
     features, classes = load_iris(return_X_y=True)
-    estimator = BayesianMLPClassifier(**{**SMALL, "prior_scale": 1.0, "temperature": 1.0})
-    estimator.fit(features, classes)
-    assert_allclose(estimator.cycle_weights_, [0.5, 0.5])
-    assert estimator._last_run[1].param_groups[0]["num_data"] == 150
+    estimator = BayesianMLPClassifier(**{**SMALL, "prior_scale": 1.0}).fit(features, classes)
+    assert_allclose(estimator.weights_, [[0.5], [0.5]])
+    assert estimator._run_to_check[1].param_groups[0]["num_data"] == 150
 
 
-def test_stacked_perceptrons_equal_modules_run_one_by_one():
-    """The stacked matrices are held to the plain network, which is a user's own module."""
+def test_networks_of_a_stack_equal_those_run_one_by_one():
+    """Batched products, priors and temperatures are held to single networks: a user's module."""
     table: Any = load_iris(return_X_y=True)
     features, classes = (column[3:] for column in table)  # folds of different sizes
-    made = iter(range(100))
-
-    def same_start(inputs: int, outputs: int) -> torch.nn.Module:
-        from csgmcmc.estimators.network import perceptron  # noqa: PLC0415
-
-        generator = torch.Generator().manual_seed(seed + next(made) % 2)
-        return perceptron(inputs, 8, outputs, "relu", generator)
-
-    options = {**SMALL, "lr": 0.05, "chains": 2, "batch_size": 59}
-    seed = int(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
+    options: Any = {**SMALL, "batch_size": 59, "temperature": (1.0, 0.3), "prior_scale": (1.0, 2.0)}
     one = BayesianMLPClassifier(**options).fit(features, classes)
-    other = BayesianMLPClassifier(**options, module=same_start).fit(features, classes)
+
+    class Alone(torch.nn.Module):
+        """The same network, hidden from what stacks perceptrons."""
+
+        def __init__(self, inputs: int, outputs: int) -> None:
+            super().__init__()
+            self.network = Perceptron((inputs, 8, outputs), "silu")
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return self.network(rows)
+
+    def same_priors(network: Any, prior_scale: float) -> dict[str, torch.Tensor]:
+        found = network.network.precisions(prior_scale)
+        return {f"network.{name}": value for name, value in found.items()}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chains, "precisions_of", same_priors)
+        other = BayesianMLPClassifier(**options, module=Alone).fit(features, classes)
+    assert [*one.draws_] == [*other.draws_]
     for first, second in zip(one.draws_, other.draws_, strict=True):
-        assert (first.chain_id, first.step) == (second.chain_id, second.step)
         for name, value in first.tensors().items():
-            torch.testing.assert_close(value, second.tensors()[name], rtol=1e-3, atol=1e-4)
-    assert_allclose(one.cycle_weights_, other.cycle_weights_, atol=1e-3)
+            found = second.tensors()[f"network.{name}"]
+            torch.testing.assert_close(value, found, rtol=1e-3, atol=1e-4)
+    assert_allclose(one.weights_, other.weights_, atol=1e-3)
+    samplers = (each._run_to_check[1] for each in (one, other))
+    for mine, theirs in zip(*(each.state.values() for each in samplers), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)

@@ -1,94 +1,103 @@
-"""The common part of both estimators: prepare the table, run the chains, predict with the draws."""
+"""The common part of both estimators: prepare the table, run the cycles, predict with the draws."""
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
-from functools import partial
+import math
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from csgmcmc.arguments import check_choice, check_count, check_number
-from csgmcmc.checks import Check
-from csgmcmc.draws import Draw, MemoryDraws
+from csgmcmc.arguments import check_choice, check_count, check_number, counted
+from csgmcmc.draws import Draw
 from csgmcmc.errors import DivergedError
-from csgmcmc.estimators.chains import (
-    Batches,
-    Run,
-    Rung,
-    make_folds,
-    make_ladder,
-    run_in_parallel,
-    stack_cycles,
-)
-from csgmcmc.estimators.network import Perceptrons, own_module, perceptron
-from csgmcmc.loop import Chain, StepInfo, Stepper
-from csgmcmc.lr_range import suggest_lr
+from csgmcmc.estimators.chains import Batches, Networks
+from csgmcmc.estimators.ladder import Floats, Numbers, make_folds, make_ladder
+from csgmcmc.estimators.network import ACTIVATIONS, Perceptron, is_perceptron, own_module
+from csgmcmc.estimators.size import Size, seconds_of_step
+from csgmcmc.loop import Stepper
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import seeded
-from csgmcmc.samplers import Sampler
-from csgmcmc.samplers import discover as samplers
-from csgmcmc.schedules import Cyclical
+
+if TYPE_CHECKING:
+    from csgmcmc.checks import Check
 
 # pyright infers wrong types from their docstrings
 _validate: Any = validation.validate_data
 _row_weights: Any = validation._check_sample_weight
 
-RUN_SEED_OFFSET = 20_000  # from the seeds of initial weights and of the order of rows
-MIN_ROWS_TO_STACK = 20  # with fewer rows nothing is held out, and all cycles have equal weights
+MIN_ROWS_TO_STACK = 20  # with fewer rows nothing is held out, and there is one rung
+MIN_GAIN = 0.005  # nats a held-out row, below which a further cycle is not worth its time
 PREDICTION_BATCH_SIZE = 4096
 MAX_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate gradients on
 
 
 class BayesianMLP(BaseEstimator):
-    """The arguments and attributes that the classifier and the regressor have in common.
+    """Columns are standardised; a perceptron beside a linear model, or your `module`, predicts.
+
+    The weights are sampled by cyclical SG-MCMC. No width of the prior suits all tables, so each of
+    five chains has networks with priors from narrow to wide, the wide ones at lower temperatures,
+    all side by side in one stack. Stacking weights them by how they predict the rows that each
+    chain holds out. Exploration is Adam at temperature 0; then the preconditioner is frozen, and
+    the networks sample with SGHMC.
 
     Args:
         hidden_layer_sizes: widths of the hidden layers, or a single width; () is a linear model.
+            By default two or three layers, which are wider for more rows.
         activation: between the layers: "relu", "silu" or "tanh".
         module: a network to sample instead of the perceptron: a `torch.nn.Module`, which is copied,
             or a function (or class) that makes one from the numbers of features and of outputs. It
             returns one logit per class, or one mean per target. `hidden_layer_sizes` and
-            `activation` are then ignored, and the chains run one after another.
-        sampler: name of the sampler, e.g. "SGHMC" or "SGLD".
-        lr: step size at the start of each cycle, as for `torch.optim.SGD`. By default it is found
-            by a range test, and lowered if the fit diverges.
-        temperature: 1 samples the posterior; below 1 is a cold posterior, 0 optimises. With a pair
-            (T, T_last), the final cycle samples the widest prior at T_last.
-        prior_scale: standard deviation of the prior of every weight. With a pair (narrowest,
-            widest), the prior widens from cycle to cycle, and the cycles are weighted by how well
-            they predict rows that their chain has not seen. With a single number, all cycles learn
-            from all rows and have equal weights.
-        epochs: passes over the rows; by default 20, or as many as 4000 steps of the classifier or
-            2300 of the regressor need.
-        chains: number of chains, each with its own initial weights. With a pair of prior scales or
-            of temperatures, each holds out its own share of the rows, at most a fifth.
-        cycles: cycles of the step size; each begins with large steps, to reach another mode.
+            `activation` are then ignored, and the networks run one after another.
+        lr: step size at the start of each cycle, as for `torch.optim.Adam`; by default 0.01,
+            or 0.02 of the regressor, which is lowered if the fit diverges.
+        temperature: 1 samples the posterior; below 1 is a cold posterior, 0 optimises. A number, or
+            one for each of `prior_scale`.
+        prior_scale: width of the prior: a weight has the standard deviation prior_scale /
+            sqrt(inputs of its layer). With a list, each chain has a network for each of them, and
+            these are weighted by how well they predict rows that their chain has not seen. With a
+            single number, all networks learn from all rows and have equal weights. For a `module`
+            it is the standard deviation of each of its weights.
+        epochs: passes over the rows of all cycles together; by default as many as the table needs.
+        chains: number of chains, each with its own initial weights and, with several widths of the
+            prior, its own held-out rows: a fifth, or a tenth of more than 1000.
+        cycles: number of cycles, each twice as long as the one before. By default there are
+            further cycles as long as they improve the predictions of held-out rows.
         exploration: share of a cycle that explores before draws are kept.
-        draws_per_cycle: draws kept in each cycle of a chain.
-        batch_size: maximum number of rows in a minibatch.
+        draws_per_cycle: draws kept in each cycle of a network.
+        batch_size: maximum number of rows in a minibatch; by default 128, or 256 of more than 5000
+            rows.
+        max_seconds: no cycle begins that would end later; a fit that is cut short warns.
         random_state: seed of initial weights, folds, data order and noise, or a
             `numpy.random.RandomState`. The same integer gives the same fit.
-        verbose: show the progress of a fit; with several processes, of the first.
-        n_jobs: number of joblib processes that run the chains; `joblib.parallel_config` works too.
-            None is 1 outside of such a context, -1 is one for each core. The fit is the same for
-            any number, up to rounding.
+        verbose: show the progress of a fit.
+        n_jobs: number of threads of a fit; None is 1, the quickest for small tables and in a search
+            that runs several fits at once, and -1 is one for each core. The fit is the same for any
+            number, up to rounding.
 
     Attributes:
         n_features_in_: number of columns of `X`.
         feature_names_in_: their names, if `X` has them.
         scaler_: the `StandardScaler` of the columns.
         lr_: the step size that was used.
-        ladder_: prior scale and temperature of each cycle.
-        cycle_weights_: weight of each cycle, over all chains; they sum to 1.
-        draws_: the `chains * cycles * draws_per_cycle` draws.
+        ladder_: the rungs: prior scale, temperature and kind of noise of the networks of a chain.
+        weights_: weight of each member, of shape (cycles, rungs); they sum to 1.
+        draws_: the draws of the members that have a weight; chain i has the networks of rung j
+            under the chain id i * len(ladder_) + j.
         posterior_: the `csgmcmc.Posterior` of the draws; its inputs are rows transformed by
             `scaler_`.
         module_: the network with the weights of the last draw.
@@ -96,12 +105,11 @@ class BayesianMLP(BaseEstimator):
     """
 
     # Subclasses have `_likelihood`, as `Posterior` takes it, `_targets(y)`, as the likelihood takes
-    # them, and `_loss(outputs, columns)`: the mean weighted negative log-likelihood of a minibatch.
-    _exploration_temperature = 0.0
-    _min_steps = 4000  # of a fit, by default
-    _chains_together = True  # with one step size, as one stack, if the network is a perceptron
-    # Of a range test's suggestion: wide priors allow larger curvatures than those of its weights.
-    _lr_share, _max_lr = 0.3, 1.0
+    # them, and `_loss(outputs, columns)`: the mean weighted negative log-likelihood of a minibatch;
+    # `_evidence(posterior, rows, targets, count)`: what each of `count` members, which have equal
+    # numbers of draws, says of held-out rows, of shape (count, rows, ...); and `_weigh`, which
+    # finds their weights and score by it.
+    _lr, _sampling_lr = 0.01, 1.0  # the default, and the share of it while sampling
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Append the common arguments and attributes to the docstring, for `help`."""
@@ -114,42 +122,22 @@ class BayesianMLP(BaseEstimator):
         for name in arguments.keys() - {"self", "__class__"}:
             setattr(self, name, arguments[name])
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     if TYPE_CHECKING:  # a type checker does not see what is stored
 
         def __getattr__(self, name: str) -> Any: ...
-
-    # For subclasses
-
-    def _network(self, features: Tensor, outputs: int, seed: int) -> nn.Module:
-        if self.module is not None:
-            return own_module(self.module, features, outputs)
-        generator = torch.Generator().manual_seed(seed)
-        sizes = (features.shape[1], self.hidden_layer_sizes, outputs)
-        return perceptron(*sizes, self.activation, generator)
-
-    def _range_test_loss(self, outputs: Any, columns: Any) -> Tensor:
-        """The loss whose curvature limits the step size."""
-        return self._loss(outputs, columns)
-
-    def _before_step(self, model: nn.Module, sampler: Sampler) -> Callable[[float], object]:
-        """A function to call before each step, with the schedule's share of the step size."""
-        return lambda _: None
-
-    def _groups(self, model: nn.Module) -> list[dict[str, Any]]:
-        """Parameter groups of the sampler; a group without a prior of its own has the ladder's."""
-        return [{"params": [param for param in model.parameters() if param.requires_grad]}]
-
-    def _plausible(self) -> bool:
-        """Whether the draws can come from a stable run."""
-        return True
 
     # Fitting
 
     def _weighted_rows(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> list[Any]:
         """Rows, targets and weights, validated by scikit-learn, without rows of weight 0."""
-        rows, targets = _validate(self, X, y=y, dtype=np.float64, **options)
+        rows, targets = _validate(self, X, y=y, dtype=np.float64, accept_sparse="csr", **options)
         weights = _row_weights(sample_weight, rows, dtype=np.float64, ensure_non_negative=True)
-        return [part[weights > 0] for part in (rows, targets, weights)]
+        return [part[weights > 0] for part in (_dense(rows), targets, weights)]
 
     def _fit(
         self,
@@ -158,179 +146,158 @@ class BayesianMLP(BaseEstimator):
         labels: NDArray[np.int64],
         outputs: int,
         sample_weight: NDArray[np.float64],
+        noises: Sequence[bool] = (False,),
     ) -> Self:
         """Sample networks with `outputs` outputs; folds have equal shares of each label."""
-        check_count("batch_size", self.batch_size, at_least=1)
         chains = check_count("chains", self.chains, at_least=1, below=10_000)
-        check_choice("sampler", self.sampler, tuple(samplers()))
-        if self.lr is not None:
-            self.lr_ = check_number("lr", self.lr, above=0)
-        if self.epochs is not None:
-            check_number("epochs", self.epochs, above=0)
-        ladder = make_ladder(self.prior_scale, self.temperature, self.cycles)
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_count("draws_per_cycle", self.draws_per_cycle, at_least=1)
+        check_number("exploration", self.exploration, at_least=0, below=1)
+        check_number("max_seconds", self.max_seconds, above=0)
+        ladder = make_ladder(self.prior_scale, self.temperature, noises)
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
         self.scaler_ = StandardScaler().fit(X, sample_weight=sample_weight)
         features = torch.from_numpy(self.scaler_.transform(X)).float()
         weights = torch.from_numpy(sample_weight / sample_weight.mean()).float()
-        stacks = len(set(ladder)) > 1 and len(X) >= MIN_ROWS_TO_STACK
-        # A single chain holds out a fifth, too.
-        held_out = make_folds(labels, max(chains, 5), random)[:chains] if stacks else []
-        every_row = np.arange(len(X))
+        if len(X) < MIN_ROWS_TO_STACK and len(ladder) > 1:
+            ladder = (min(ladder, key=lambda rung: abs(math.log(rung.prior_scale))),)
+        every_row, held_out = np.arange(len(X)), []
+        self._size = Size.of(self, len(X))
+        if len(ladder) > 1:
+            held_out = make_folds(labels, max(chains, self._size.folds), random)[:chains]
         rows = [np.setdiff1d(every_row, fold) for fold in held_out] or [every_row] * chains
-        self._is_perceptron = self.module is None
         table = (features, targets, weights)
-        batches = Batches(table, list(map(torch.from_numpy, rows)), self.batch_size, seed)
-        self._num_data = float(sample_weight.sum()) * batches.rows_per_epoch / len(X)
-        for attempt in range(4 if self.lr is None else 1):
-            with seeded(seed):  # a user's module draws initial weights from the global generators
-                models = [self._network(features, outputs, seed + i) for i in range(chains)]
-                stable = self._run(models, batches, ladder, lr_factor=0.3**attempt)
-            if stable:
+        batches = Batches(table, list(map(torch.from_numpy, rows)), self._size.batch_size, seed)
+        self.ladder_, self.lr_ = ladder, self._lr
+        if self.lr is not None:
+            self.lr_ = check_number("lr", self.lr, above=0)
+        num_data = float(sample_weight.sum()) * batches.rows_per_epoch / len(X)
+        for _ in range(4 if self.lr is None else 1):
+            with seeded(seed):  # initial weights are drawn from the global generators
+                each = [self._network(features, outputs, rung.per_row) for rung in ladder * chains]
+            self._is_perceptron = is_perceptron(each[0])
+            self.module_ = copy.deepcopy(each[-1]).eval()
+            networks = Networks(
+                *(each, ladder, batches, self._loss),
+                *(self.exploration, self._sampling_lr, self.draws_per_cycle),
+                *({"lr": self.lr_, "num_data": num_data}, seed, bool(self.verbose)),
+            )
+            with suppress(DivergedError), ExitStack() as held:
+                held.callback(torch.set_num_threads, torch.get_num_threads())
+                torch.set_num_threads(1 if self.n_jobs is None else effective_n_jobs(self.n_jobs))
+                self._run(networks, held_out)
                 break
+            self.lr_ *= 0.3
         else:
-            raise ValueError(f"lr={self.lr_:.3g} is too large for these data: lower it")
-        self.ladder_, self.cycle_weights_ = ladder, np.full(len(ladder), 1 / len(ladder))
-        if stacks:
-            inputs = features.double() if self._is_perceptron else features
-            known = (held_out, inputs, targets, weights)
-            self.cycle_weights_ = stack_cycles(self._posterior(self.draws_), *known)
+            lr = self.lr_ / 0.3
+            raise ValueError(f"lr={lr:.3g} is too large for these data: lower it")
+        self.weights_ = networks.weights()
+        self.draws_ = networks.kept(self.weights_)
+        self._run_to_check = networks.run_of(int(self.weights_.sum(0).argmax()))
+        per_epoch, losses = len(batches), networks.losses
+        epochs = range(0, len(losses), per_epoch)
+        self.loss_curve_ = [float(np.mean(losses[at : at + per_epoch])) for at in epochs]
+        self.draws_[-1].load_into(self.module_)
+        self.posterior_ = self._posterior(self.draws_, self._draw_weights(self.draws_))
         some = torch.from_numpy(random.permutation(len(X))[:MAX_ROWS_TO_CHECK])
         self._rows_to_check = [column[some] for column in table]
-        self.posterior_ = self._posterior(self.draws_, self.cycle_weights_)
         return self
 
-    def _run(
-        self, models: list[nn.Module], batches: Batches, ladder: tuple[Rung, ...], lr_factor: float
-    ) -> bool:
-        """Run all chains, as stacks if possible; returns whether they were stable."""
-        stacked = self._is_perceptron and self._chains_together and len(models) > 1
-        if self.lr is None:  # the same for all chains, however they are divided
-            model = Perceptrons(models) if stacked else models[0]
-            some = batches.of_chains(range(len(models) if stacked else 1), stacked=stacked)
-            suggested = self._suggest_lr(model, some)
-            self.lr_ = lr_factor * min(self._lr_share * suggested, self._max_lr)
-        per_epoch = len(batches)
-        run_chains = partial(self._run_chains, self._schedule(per_epoch, ladder))
-        try:
-            run = run_in_parallel(run_chains, models, batches, n_jobs=self.n_jobs, stacked=stacked)
-        except DivergedError:
-            return False
-        self._last_run, self.draws_ = run.parts, run.draws
-        epochs = range(0, len(run.losses), per_epoch)
-        self.loss_curve_ = [float(np.mean(run.losses[at : at + per_epoch])) for at in epochs]
-        self.module_ = models[-1].eval()
-        self.draws_[-1].load_into(self.module_)
-        return self._plausible()
+    def _network(self, features: Tensor, outputs: int, per_row: bool, noisy: int = 0) -> nn.Module:
+        """An initial network; of its outputs, `noisy` are scales of noise, which may be per row."""
+        del per_row
+        if self.module is not None:
+            return own_module(self.module, features, outputs)
+        return Perceptron([features.shape[1], *self._size.widths, outputs], self.activation, noisy)
 
-    def _schedule(self, epoch: int, ladder: tuple[Rung, ...]) -> Cyclical:
-        """Cycles of equal length; `epoch` is the number of steps in one."""
-        epochs = float(self.epochs or max(20, self._min_steps / epoch))
-        cycles = len(ladder)
-        length = max(1, round(epochs * epoch / cycles))
-        return Cyclical(
-            cycles * length,
-            cycles,
-            exploration=self.exploration,
-            draws_per_cycle=self.draws_per_cycle,
-            exploration_temperature=self._exploration_temperature,
-            weight_decay_scales=[1 / rung.prior_scale**2 for rung in ladder],
-            temperature_scales=[rung.temperature for rung in ladder],
-        )
+    def _run(self, networks: Networks, held_out: list[Numbers]) -> None:
+        """Run cycles as long as they help."""
+        started, spent, last, size = time.monotonic(), 0.0, 0.0, self._size
+        alive, evidence, scores = list(range(len(self.ladder_))), [], [-np.inf]
+        begun, rows = started, networks.batches.batch_size * len(networks.batches.chain_ids)
+        for cycle, planned in enumerate(size.cycle_lengths(len(networks.batches))):
+            step = seconds_of_step(networks.networks[0], len(alive) * rows)
+            steps = min(planned, int((size.seconds - spent) / step)) if size.may_stop else planned
+            if cycle and steps < planned / 2:
+                return
+            now = time.monotonic()
+            if cycle and now - started + (now - begun) * steps * step / last > self.max_seconds:
+                warnings.warn(
+                    f"the fit stopped after {counted(cycle, 'cycle')}: another one would end after "
+                    f"max_seconds={self.max_seconds:g}",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
+                return
+            begun, last = now, steps * step
+            spent += last
+            networks.run_cycle(steps, alive)
+            if held_out:
+                scores.append(self._weigh_members(networks, held_out, evidence))
+                alive = networks.worth_going_on(alive)
+                if not alive or (size.may_stop and scores[-1] - scores[-2] < MIN_GAIN):
+                    return
 
-    def _make_sampler(self, params: Any, lr: float, batches: Batches) -> Sampler:
-        """A sampler at temperature 1 with a prior of scale 1, both of which the schedule scales."""
-        kind: Any = samplers()[self.sampler]
-        return kind(
-            params,
-            lr,
-            num_data=self._num_data,
-            temperature=1.0,
-            weight_decay=1 / self._num_data,
-            seed=batches.seed,
-            chain_id=batches.chain_ids[0],
-        )
+    def _weigh_members(
+        self, networks: Networks, held_out: list[Numbers], evidence: list[Floats]
+    ) -> float:
+        """Weigh all members by how they predict held-out rows; returns their mean log score.
 
-    def _suggest_lr(self, model: nn.Module, batches: Batches) -> float:
-        try:
-            return suggest_lr(
-                model,
-                self._range_test_loss,
-                batches,
-                sampler=lambda params, lr: self._make_sampler(params, lr, batches),
-                lowest=1e-3,
-                highest=100.0,
-                steps=100,
-            ).lr
-        except ValueError:  # the loss falls at no lr: there is nothing to learn from the rows
-            return 0.3
+        Added to `evidence` is what those of the last cycle say of the rows of their chain.
+        """
+        table, parts = networks.batches.dataset.tensors, []
+        for chain, rows in enumerate(held_out):
+            members = networks.last_of(chain)
+            posterior = self._posterior([draw for draws in members for draw in draws])
+            known = (self._inputs(table[0][rows]), table[1][rows])
+            parts.append(self._evidence(posterior, *known, len(members)))
+        evidence.append(np.concatenate(parts, axis=1))
+        order = torch.from_numpy(np.concatenate(held_out))
+        targets, weights = (column[order] for column in table[1:])
+        everything = (np.concatenate(evidence), targets, weights.double().numpy())
+        networks.shares, score = self._weigh(*everything)
+        return score
 
-    def _run_chains(
-        self, schedule: Cyclical, models: list[nn.Module], batches: Batches, shows: bool
-    ) -> Run:
-        """Run one chain, or several as one stack; `shows` progress if the user wants it."""
-        model = Perceptrons(models) if batches.stacked else models[0]
-        sampler = self._make_sampler(self._groups(model), self.lr_, batches)
-        before_step = self._before_step(model, sampler)
-        before_step(1.0)
-        losses: list[float] = []
-        draws = MemoryDraws()
-
-        def on_step(info: StepInfo) -> None:
-            losses.append(info.loss)
-            before_step(info.tick.lr_scale)
-
-        chain = Chain(
-            model,
-            self._loss,
-            batches,
-            sampler,
-            schedule,
-            draws,
-            callbacks=on_step,
-            watch=False,  # its warnings are for users who made the chain themselves
-            progress=bool(self.verbose) and shows,
-        )
-        # The random numbers of a user's module, as for dropout, do not depend on the other chains.
-        with seeded(batches.seed + RUN_SEED_OFFSET + batches.chain_ids[0]):
-            chain.run()
-        sampler.zero_grad()
-        return Run((model, sampler, schedule), draws, np.array(losses))
+    def _draw_weights(self, draws: Sequence[Draw]) -> Floats:
+        """The weight of each draw: those of a member share its weight."""
+        members = [(draw.cycle, draw.chain_id % len(self.ladder_)) for draw in draws]
+        return np.array([self.weights_[member] / members.count(member) for member in members])
 
     # Predicting
 
-    def _posterior(
-        self, draws: Sequence[Draw], cycle_weights: NDArray[np.float64] | None = None
-    ) -> Posterior:
+    def _posterior(self, draws: Sequence[Draw], weights: Any = "uniform") -> Posterior:
         # A perceptron predicts in double precision, with all draws at once, so that the prediction
         # of a row does not depend on the other rows. A user's own module may support neither.
         plain = self._is_perceptron
-        cycles = [draw.cycle for draw in draws]
         return Posterior(
             copy.deepcopy(self.module_).double() if plain else self.module_,
             draws,
             likelihood=self._likelihood,
-            weights="uniform" if cycle_weights is None else cycle_weights[cycles],
+            weights=weights,
             vectorize=plain,
             progress=False,
         )
 
+    def _inputs(self, features: Tensor) -> Tensor:
+        """Standardised rows as `posterior_` takes them."""
+        return features.double() if self._is_perceptron else features.float()
+
     def _features(self, X: ArrayLike) -> Tensor:
         """Rows as the networks take them."""
         check_is_fitted(self, "posterior_")
-        rows = _validate(self, X, dtype=np.float64, reset=False)
-        features = torch.from_numpy(self.scaler_.transform(rows))
-        return features if self._is_perceptron else features.float()
+        rows = _dense(_validate(self, X, dtype=np.float64, accept_sparse="csr", reset=False))
+        return self._inputs(torch.from_numpy(self.scaler_.transform(rows)))
 
     def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:
         """The posterior predictive for rows, in standardised units."""
         batches = self._features(X).split(PREDICTION_BATCH_SIZE)
         return self.posterior_.predict_loader(batches, members=members)
 
-    def check(self, X: ArrayLike, y: ArrayLike, *, show: bool = False) -> Check:
+    def check(self, X: ArrayLike, y: ArrayLike, *, show: bool = False) -> "Check":
         """Check whether the draws are samples, mix and are calibrated; see `Posterior.check`.
 
-        Uses the draws of the cycles that have at least 5% of the weight.
+        The sampling is judged by the draws of the rung with the largest weight.
 
         Args:
             X: held-out rows, which were not fitted.
@@ -340,15 +307,32 @@ class BayesianMLP(BaseEstimator):
         features, targets = self._features(X), self._targets(y)
         if len(features) != len(targets):
             raise ValueError(f"X has {len(features)} rows, and y has {len(targets)}")
-        rows, fitted, weights = self._rows_to_check
-        table = (rows.to(features.dtype), fitted.to(targets.dtype), weights.to(features.dtype))
-        counts = self.cycle_weights_ >= min(0.05, self.cycle_weights_.max())
-        draws = [draw for draw in self.draws_ if counts[draw.cycle]]
         parts = (each.split(PREDICTION_BATCH_SIZE) for each in (features, targets))
-        return self._posterior(draws, self.cycle_weights_).check(
-            list(zip(*parts, strict=True)),
-            run=Stepper(*self._last_run),
+        rows = list(zip(*parts, strict=True))
+        found = self.posterior_.check(rows)
+        rung = int(self.weights_.sum(0).argmax())
+        draws = [one for one in self.draws_ if one.chain_id % len(self.ladder_) == rung]
+        fitted, wanted, weights = self._rows_to_check
+        table = (self._inputs(fitted), wanted.to(targets.dtype), weights.to(features.dtype))
+        every_row = torch.arange(len(weights), device="cpu")
+        sampled = self._posterior(draws, self._draw_weights(draws)).check(
+            [(features[:1], targets[:1])],
+            run=Stepper(*self._run_to_check),
             loss=self._loss,
-            data=Batches(table, [torch.arange(len(rows), device="cpu")], self.batch_size, seed=0),
-            show=show,
+            data=Batches(table, [every_row], self._size.batch_size, seed=0),
         )
+        blamed = sampled.advice if sampled.sampling.holds is False else []
+        found = replace(
+            found,
+            sampling=sampled.sampling,
+            parameters=sampled.parameters,
+            numbers={**sampled.numbers, **found.numbers},
+            advice=list(dict.fromkeys([*found.advice, *blamed])),
+        )
+        if show:
+            Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
+        return found
+
+
+def _dense(rows: Any) -> Any:
+    return rows.toarray() if hasattr(rows, "toarray") else rows

@@ -15,21 +15,14 @@ from torch.nn.functional import cross_entropy
 
 from csgmcmc.arguments import shown
 from csgmcmc.estimators.base import BayesianMLP
+from csgmcmc.estimators.ladder import SMOOTHING, Floats
 from csgmcmc.estimators.network import Module
-from csgmcmc.posterior import ClassPredictive
+from csgmcmc.posterior import ClassPredictive, Posterior
+from csgmcmc.posterior.weights import log_mean, stacking_weights
 
 
 class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
     """Predicts class probabilities, averaged over sampled networks.
-
-    Columns are standardised, then a multilayer perceptron, or your own `module`, gives the logits.
-    Its weights are sampled by cyclical SG-MCMC, with the prior N(0, prior_scale^2) for each weight.
-    No width of the prior suits all tables, so by default it is found from the data: six cycles go
-    from a narrow prior to a wide one, a seventh samples the widest at a lower temperature, and
-    stacking weights the cycles by how they predict the rows that each of five chains holds out.
-    Exploration runs at temperature 0. The chains of a perceptron run as one stack in each process.
-
-    The arguments and attributes of `BayesianMLP`, and these:
 
     Args:
         class_weight: weight of each class in the likelihood, by its name; "balanced" gives all
@@ -43,21 +36,21 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
 
     def __init__(
         self,
-        hidden_layer_sizes: int | Sequence[int] = (50,),
-        activation: str = "relu",
+        hidden_layer_sizes: int | Sequence[int] | None = None,
+        activation: str = "silu",
         *,
         class_weight: dict[Any, float] | str | None = None,
         module: Module | None = None,
-        sampler: str = "SGHMC",
         lr: float | None = None,
-        temperature: float | tuple[float, float] = (0.3, 0.03),
-        prior_scale: float | tuple[float, float] = (0.1, 1.7),
+        temperature: float | Sequence[float] = (1.0, 1.0, 0.3, 0.1),
+        prior_scale: float | Sequence[float] = (0.2, 1.0, 3.0, 8.0),
         epochs: float | None = None,
         chains: int = 5,
-        cycles: int = 7,
-        exploration: float = 0.5,
+        cycles: int | None = None,
+        exploration: float = 0.6,
         draws_per_cycle: int = 8,
-        batch_size: int = 128,
+        batch_size: int | None = None,
+        max_seconds: float = 120.0,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
         n_jobs: int | None = None,
@@ -84,6 +77,16 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
             got = shown(self.class_weight)
             raise ValueError(f"class_weight must be at least 0, and above 0 for a class, got {got}")
         return self._fit(rows, torch.from_numpy(numbers), numbers, len(self.classes_), weights)
+
+    def _evidence(self, posterior: Posterior, rows: Tensor, targets: Tensor, count: int) -> Floats:
+        """Log-probability of each row's class under each member."""
+        scores = posterior.log_scores([(rows, targets)]).cpu().numpy()
+        return log_mean(scores.reshape(count, -1, len(rows)).swapaxes(0, 1))
+
+    def _weigh(self, evidence: Floats, targets: Tensor, points: Floats) -> tuple[Floats, float]:
+        shares = stacking_weights(evidence, point_weights=points, smoothing=SMOOTHING)
+        mixed = np.logaddexp.reduce(evidence + np.log(shares)[:, None])
+        return shares, float(np.average(mixed, weights=points))
 
     def _targets(self, y: ArrayLike) -> Tensor:
         labels = column_or_1d(y)

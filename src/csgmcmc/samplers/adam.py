@@ -70,7 +70,6 @@ class AdamSGHMC(FusedSampler):
 
     preconditioned: ClassVar[bool] = True
     exact_stationary_variance: ClassVar[bool] = True
-    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,
@@ -159,7 +158,7 @@ class AdamSGHMC(FusedSampler):
     def update(self, group, params, gradients, noise, states) -> None:
         if noise is None:
             averages, squares = states("exp_avg"), states("exp_avg_sq")
-            steps = states("step", lambda _: torch.zeros(()))
+            steps = states("step", lambda _: torch.zeros((), device="cpu"))
             beta1, beta2 = group["betas"]
             options: Any = {"lr": group["lr"], "eps": group["eps"], "weight_decay": 0.0}
             options |= {"beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}

@@ -77,9 +77,6 @@ class Sampler(torch.optim.Optimizer, ABC):
     exact_stationary_variance: ClassVar[bool] = False
     """Whether `stationary_variance` is exact for the discrete update, not only as lr goes to 0."""
 
-    scales_with_lr: ClassVar[tuple[str, ...]] = ()
-    """Names of the state tensors whose stationary variance is proportional to lr."""
-
     def __init__(
         self,
         params: ParamsT,
@@ -305,23 +302,6 @@ class Sampler(torch.optim.Optimizer, ABC):
         self.noise = Noise(before.seed if seed is None else seed, chain_id)
         self.noise.step = before.step
         self.noise.seed_is_given = before.seed_is_given or seed is not None
-
-    def set_lr(self, group: Group, lr: float) -> None:
-        """Set the step size of a group of `param_groups` between two steps of a chain.
-
-        `lr` replaces `initial_lr`; the factor that a schedule has applied to it is kept. State
-        tensors in `scales_with_lr` are multiplied by the root of the change, so that they stay as
-        they are in units of their standard deviation.
-        """
-        lr = check_number("lr", lr, above=0)
-        factor = lr / check_number("initial_lr", group["initial_lr"], above=0)
-        group["lr"] *= factor
-        group["initial_lr"] = lr
-        for param in group["params"] if factor != 1 else ():
-            state = self.state.get(param, {})
-            for name in self.scales_with_lr:
-                if name in state:
-                    state[name].mul_(math.sqrt(factor))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "noise": self.noise}

@@ -43,7 +43,6 @@ class SGHMC(FusedSampler):
     """
 
     exact_stationary_variance: ClassVar[bool] = True
-    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,

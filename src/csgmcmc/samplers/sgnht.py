@@ -41,7 +41,6 @@ class SGNHT(Sampler):
     """
 
     thermostat: ClassVar[bool] = True
-    scales_with_lr: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __init__(
         self,
