@@ -242,10 +242,10 @@ def test_a_torch_scheduler_is_refused(attached):
 
 def test_a_schedule_with_a_misspelt_stage_is_refused(monkeypatch):
     model = nn.Linear(2, 1)
-    sampler = SGLD(model.parameters(), 0.1, num_data=1)
+    sampler = SGHMC(model.parameters(), 0.1, num_data=1)
     misspelt = replace(Constant(9)(3), stage="sampling")  # pyright: ignore[reportArgumentType]
     monkeypatch.setattr(Constant, "__call__", lambda *_: misspelt)
-    with pytest.raises(ValueError, match="stage of a tick of schedule must be one of .*sampling"):
+    with pytest.raises(ValueError, match=r"stage of a tick of schedule must be one of .*sampling"):
         Stepper(model, sampler, Constant(9))
 
 
