@@ -321,13 +321,11 @@ class BayesianMLP(BaseEstimator):
             loss=self._loss,
             data=Batches(table, [every_row], self._size.batch_size, seed=0),
         )
-        blamed = sampled.advice if sampled.sampling.holds is False else []
         found = replace(
             found,
             sampling=sampled.sampling,
             parameters=sampled.parameters,
             numbers={**sampled.numbers, **found.numbers},
-            advice=list(dict.fromkeys([*found.advice, *blamed])),
         )
         if show:
             Console().print(str(found), highlight=False, markup=False, soft_wrap=True)
