@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -237,6 +238,15 @@ def test_a_torch_scheduler_is_refused(attached):
     LOSS(model(torch.ones(2, 4)), torch.tensor([0, 1])).backward()
     with pytest.raises(ValueError, match="sampler has a torch LRScheduler"):
         stepper.step()
+
+
+def test_a_schedule_with_a_misspelt_stage_is_refused(monkeypatch):
+    model = nn.Linear(2, 1)
+    sampler = SGHMC(model.parameters(), 0.1, num_data=1)
+    misspelt = replace(Constant(9)(3), stage="sampling")  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(Constant, "__call__", lambda *_: misspelt)
+    with pytest.raises(ValueError, match=r"stage of a tick of schedule must be one of .*sampling"):
+        Stepper(model, sampler, Constant(9))
 
 
 def test_another_schedule_sampler_or_model_is_not_resumed():

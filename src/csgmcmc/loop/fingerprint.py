@@ -7,20 +7,20 @@ So a new option of a sampler, or a new field of a schedule, leaves old checkpoin
 import ast
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
 from torch.distributions import Distribution
 
-from csgmcmc.arguments import check_kind, plain_value
+from csgmcmc.arguments import check_choice, check_kind, plain_value
 from csgmcmc.draws import Draws
 from csgmcmc.draws.base import check_state
 from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.samplers.options import option_defaults
 from csgmcmc.schedules import Keep, Schedule
 from csgmcmc.schedules import discover as schedules
-from csgmcmc.schedules.base import SCALED
+from csgmcmc.schedules.base import SCALED, Stage
 
 LOOP_DEFAULTS = {"accumulate": 1, "clip": None, "autocast": "None"}
 """Defaults of what a loop adds."""
@@ -41,6 +41,8 @@ def check_parts(
     check_kind("sampler", sampler, torch.optim.Optimizer, "a sampler or a torch optimizer")
     check_kind("schedule", schedule, Schedule, "a csgmcmc schedule, such as Cyclical")
     check_kind("draws", draws, Draws, "a DrawStore or MemoryDraws")
+    for step in range(0, schedule.steps, max(1, schedule.steps // 100)):
+        check_choice("stage of a tick of schedule", schedule(step).stage, get_args(Stage))
     if any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(sampler).__mro__):
         raise ValueError(
             "sampler is a ZeroRedundancyOptimizer, in which parameters of different processes "
