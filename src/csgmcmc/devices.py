@@ -10,11 +10,6 @@ from csgmcmc.arguments import check_kind, shown
 NARROW_DTYPES = (torch.bfloat16, torch.float16)
 
 
-def check_device(device: Any) -> torch.device | None:
-    """A device, or None for None; torch's own error for another name names the devices."""
-    return None if device is None else torch.device(device)
-
-
 def device_for_batches(model: nn.Module) -> torch.device | None:
     """Where batches are moved to by default; None for a model on the CPU or on several devices."""
     devices = {param.device for param in model.parameters()}

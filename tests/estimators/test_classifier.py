@@ -90,14 +90,16 @@ def test_check_of_fitted_and_pickled_estimator():
     ids=["iris", "wine", "breast cancer"],
 )
 def test_probabilities_are_calibrated_with_the_defaults(table: Any):
-    """The error of held-out probabilities is no more than chance allows in 99 of 100 cases."""
+    """So few held-out rows can only show a large error: the answer is yes or unknown."""
     train, test, train_classes, test_classes = train_test_split(
         table.data, table.target, test_size=0.5, random_state=0, stratify=table.target
     )
     estimator = BayesianMLPClassifier(random_state=0).fit(train, train_classes)
     found = estimator.check(test, test_classes)
-    assert found.calibrated.holds
-    assert found.sampling.holds
+    assert found.learned.holds
+    assert found.calibrated.holds is not False
+    assert found.sampling.holds is not False
+    assert found.numbers["ece"] <= found.numbers["ece_by_chance"]
 
 
 @pytest.mark.slow

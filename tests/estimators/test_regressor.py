@@ -244,7 +244,8 @@ def test_module_with_either_kind_of_noise(noise):
     estimator = BayesianMLPRegressor(**{**options, "epochs": 100}, noise=noise)
     estimator.fit(features, targets)
     assert estimator.score(features, targets) > 0.9
-    varies = estimator.predictive(features).noise_variance.std() > 1e-9
+    variance = estimator.predictive(features).noise_variance
+    varies = variance.std() > 1e-6 * variance.mean()
     assert varies == (noise == "per row")
     with pytest.raises(ValueError, match="noise must be"):
         BayesianMLPRegressor(**SMALL, noise="some").fit(features, targets)

@@ -90,10 +90,8 @@ def ece_and_chance(probs: Array, labels: Points, points: Points) -> tuple[float,
     """
     confidence = probs.max(1)
     ranks = np.searchsorted(np.sort(confidence), confidence, side="left")
-    bins, groups = (
-        ranks * BINS // len(ranks),
-        np.unique(points, return_inverse=True)[1] % MAX_GROUPS,
-    )
+    bins = ranks * BINS // len(ranks)
+    groups = np.unique(points, return_inverse=True)[1] % MAX_GROUPS
     excess = confidence - (probs.argmax(1) == labels)
     by_group = np.zeros((int(groups.max()) + 1, BINS))
     np.add.at(by_group, (groups, bins), excess)

@@ -26,9 +26,7 @@ Metrics = Mapping[str, Callable[[Array, Any], float]]
 VERDICTS = ("learned", "sampling", "mixing", "diverse", "calibrated", "better")
 WIDTH = 100  # of a line
 NOT_LEARNED = "the network has not learned"
-RETURNS_PROBS = (
-    "the model returns probabilities, where the likelihood and cross_entropy take logits"
-)
+RETURNS_PROBS = "the model returns probabilities, where likelihood and cross_entropy take logits"
 REMOVE_SOFTMAX = "return logits: remove the softmax at the end of the model"
 
 
@@ -133,8 +131,8 @@ def judge(
     averaged = evaluation.probs
     if averaged is None:
         averaged = evaluation.weights @ evaluation.members
-    metrics = metrics or {}
-    numbers |= {name: float(metrics[name](averaged, evaluation.targets)) for name in metrics}
+    for name, metric in (metrics or {}).items():
+        numbers[name] = float(metric(averaged, evaluation.targets))
     likelihood, fault = sampling.compare_likelihood(posterior, run), None
     if evaluation.returns_probs:
         fault = Verdict(False, RETURNS_PROBS, (REMOVE_SOFTMAX,))
@@ -151,9 +149,9 @@ def judge(
         return Check(learned, unknown, unknown, unknown, unknown, unknown, numbers)
     sampled, parameters = sampling.check_sampling(posterior, run, likelihood, numbers)
     cold = "" if run is None else run.not_a_sample
-    mixing = (
-        Verdict(None, cold, asked=False) if cold else predictions.check_mixing(evaluation, numbers)
-    )
+    mixing = Verdict(None, cold, asked=False)
+    if not cold:
+        mixing = predictions.check_mixing(evaluation, numbers)
     diverse = predictions.check_diversity(evaluation, numbers)
     if run is not None and not cold:
         diverse = Verdict(None, "", asked=False)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_kind, check_number
-from csgmcmc.devices import check_autocast, check_device, device_for_batches
+from csgmcmc.devices import check_autocast, device_for_batches
 from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.errors import SamplingWarning, warn
@@ -144,7 +144,7 @@ class Chain:
         dealt = model.chains if isinstance(model, Stack) and model.separate_batches else 1
         self.stepper.batches_per_step = self.accumulate * layout.replicas / dealt
         self.progress = progress and layout.writes
-        self._device = device_for_batches(model) if device is None else check_device(device)
+        self._device = device_for_batches(model) if device is None else torch.device(device)
         self._autocast = check_autocast(autocast)
         self._evaluate = torch.compile(self._losses) if compile else self._losses
         self._callbacks = [callbacks] if callable(callbacks) else list(callbacks)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_choice, check_items, check_kind, counted, shown
-from csgmcmc.devices import check_autocast, check_device
+from csgmcmc.devices import check_autocast
 from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.posterior.averages import Average
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
@@ -80,7 +80,7 @@ class Posterior:
         self.likelihood = as_likelihood(likelihood)
         self._source = draws
         self._options: dict[str, Any] = {
-            "device": check_device(device),
+            "device": None if device is None else torch.device(device),
             "autocast": check_autocast(autocast),
             "forward": forward,
             "vectorize": vectorize,
