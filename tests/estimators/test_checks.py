@@ -32,6 +32,6 @@ def test_estimator_checks(estimator, check):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [BayesianMLPClassifier, BayesianMLPRegressor])
 def test_estimator_checks_with_defaults(kind):
-    """All but the number of cycles, which would make each of some eighty fits take seconds."""
+    """All but the number of cycles: with the default each of the many fits takes seconds."""
     found = check_estimator(kind(cycles=2), on_skip=None, expected_failed_checks=DIFFERENT_DRAWS)
     assert {one["status"] for one in found} <= {"passed", "skipped", "xfail"}
