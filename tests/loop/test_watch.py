@@ -1,5 +1,6 @@
 import re
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -378,3 +379,13 @@ def test_a_stepper_compares_num_data_and_the_loss():
     (words,) = loop(num_data=40)
     assert "make the sampler with num_data=400" in words
     assert any("lr" in words for words in loop(steps=100, lr=30.0))
+
+
+def test_batches_are_looked_at_before_they_are_moved(monkeypatch):
+    """On a GPU looking at a moved batch would wait, and some devices have no double precision."""
+    seen: list[Any] = []
+    monkeypatch.setattr(Watch, "look_at_batch", lambda _, batch: seen.append(batch))
+    model, batches = nn.Linear(2, 2), [(torch.zeros(4, 2), torch.zeros(4, dtype=torch.long))]
+    sampler, schedule = SGLD(model.parameters(), 0.1, num_data=4), Constant(3, draws=1)
+    Chain(model, cross_entropy, batches, sampler, schedule, device="cpu", progress=False).run()
+    assert [batch is batches[0] for batch in seen] == [True] * 3

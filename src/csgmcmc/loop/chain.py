@@ -298,10 +298,10 @@ class Chain:
             # Replicas share their gradients only with the last batch of a step.
             is_last = index + 1 == self.accumulate
             batch = None if self._batches is None else self._batches.next()
+            if self._watch is not None:  # before it is moved: looking would wait for a device
+                self._watch.look_at_batch(batch)
             if self._device is not None:
                 batch = to_device(batch, self._device)
-            if self._watch is not None:
-                self._watch.look_at_batch(batch)
             shares = is_last or not isinstance(forward, nn.parallel.DistributedDataParallel)
             with nullcontext() if shares else forward.no_sync():
                 losses = self._evaluate(batch)

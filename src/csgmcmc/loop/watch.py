@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from csgmcmc.errors import SamplingWarning, warn
-from csgmcmc.loaders import Loss
+from csgmcmc.loaders import Loss, to_device
 from csgmcmc.loop.num_data import loss_facts, targets_of, wrong_num_data
 from csgmcmc.schedules import Tick
 
@@ -62,13 +62,14 @@ class Watch:
         if not self._targets and stepper.taken == 0:
             replicas, facts = stepper.layout.replicas, None
             if self._loss is not None and replicas == 1:
-                facts = loss_facts(self._loss, stepper.model, batch)
+                here = stepper.trained[0].device
+                facts = loss_facts(self._loss, stepper.model, to_device(batch, here))
             self._warn(wrong_num_data(stepper.sampler, loader, batch, facts, replicas))
         leaves = [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
         if any(leaf.is_floating_point() and leaf.isnan().any() for leaf in leaves):
             self._warn("a batch of the data holds nan: remove or fill such values")
         elif isinstance(targets, Tensor) and targets.ndim:
-            self._targets.append(targets.detach().reshape(len(targets), -1)[:, 0].double())
+            self._targets.append(targets.detach().reshape(len(targets), -1)[:, 0].cpu().double())
             length = len(loader) if hasattr(loader, "__len__") else MAX_BATCHES
             if len(self._targets) < min(length, MAX_BATCHES):
                 return
