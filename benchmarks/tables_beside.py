@@ -3,24 +3,28 @@
     python benchmarks/tables_beside.py bde --data DATA [--models csgmcmc,catboost] [--seeds 5]
     python benchmarks/tables_beside.py uci --data DATA [--names boston,yacht] [--splits 20]
     python benchmarks/tables_beside.py show --data DATA
+    python benchmarks/tables_beside.py figure --data DATA
 
 `bde` follows the benchmark of sklearn-contrib-bde: a split of 80 and 20 percent (random_state 0),
 columns and target standardised on the training part, and the score of a Gaussian with the predicted
 mean and standard deviation on the standardised target. Peers are those that are installed: xgboost,
 catboost, ngboost and sklearn-contrib-bde, best in an environment of their own. `uci` has the tables
 and splits of Hernandez-Lobato and Adams, scored in the units of the target. `show` writes the
-tables. DATA is a folder with bde/ and tables/uci-splits.tar.gz.
+tables, `figure` draws a picture of the first benchmark. DATA is a folder with bde/ and
+tables/uci-splits.tar.gz.
 
 Nothing is chosen by these tables. Records are appended to benchmarks/results as they are found, so
 that a run that was stopped goes on. Seconds are those of the processor, of one thread.
 """
 
 import argparse
+import copy
 import json
 import os
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,7 @@ Floats = NDArray[np.float64]
 Rows = tuple[Floats, Floats, Floats, Floats]
 """Features and targets of the training part, then of the test part."""
 
+PATIENCE = 30  # epochs without a better held-out score
 RESULTS = Path(__file__).parent / "results"
 UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 FOLDERS = {
@@ -68,6 +73,65 @@ def csgmcmc(rows: Rows, seed: int) -> tuple[Floats, Floats]:
     model = BayesianMLPRegressor(random_state=seed, max_seconds=1e6).fit(*rows[:2])
     mean, std = model.predict(rows[2], return_std=True)
     return mean, std
+
+
+def deep_ensemble(rows: Rows, seed: int) -> tuple[Floats, Floats]:
+    """Five networks with a mean and a variance for each row (Lakshminarayanan et al., 2017).
+
+    Each holds out a tenth of the rows, on which it stops early. The first one's decide on the lr.
+    """
+    import torch  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    columns, targets = StandardScaler().fit(rows[0]), StandardScaler().fit(rows[1][:, None])
+    table = [
+        columns.transform(rows[0]),
+        targets.transform(rows[1][:, None]),
+        columns.transform(rows[2]),
+    ]
+    features, wanted, unseen = (torch.tensor(part, dtype=torch.float32) for part in table)
+
+    def train(lr: float) -> tuple[float, Any]:
+        order = torch.randperm(len(features))
+        held_out, fitted = order.tensor_split([len(order) // 10])
+        sizes = (features.shape[1], 64, 64, 64)
+        layers: list[Any] = []
+        for inputs, outputs in pairwise(sizes):
+            layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
+        network = torch.nn.Sequential(*layers, torch.nn.Linear(sizes[-1], 2))
+        optimizer = torch.optim.Adam(network.parameters(), lr=lr)
+
+        def moments(inputs: Any) -> tuple[Any, Any]:
+            mean, scale = network(inputs).split(1, dim=1)
+            return mean, torch.nn.functional.softplus(scale) + 1e-6
+
+        def nll(part: Any) -> Any:
+            mean, variance = moments(features[part])
+            return torch.nn.functional.gaussian_nll_loss(mean, wanted[part], variance)
+
+        best, state, since = np.inf, network.state_dict(), 0
+        while since < PATIENCE:
+            for part in fitted[torch.randperm(len(fitted))].split(100):
+                optimizer.zero_grad()
+                nll(part).backward()
+                optimizer.step()
+            with torch.no_grad():
+                found = nll(held_out).item()
+            since += 1
+            if found < best:
+                best, since, state = found, 0, copy.deepcopy(network.state_dict())
+        network.load_state_dict(state)
+        with torch.no_grad():
+            return best, moments(unseen)
+
+    tried = {lr: train(lr) for lr in (3e-4, 1e-3, 3e-3, 1e-2)}
+    lr = min(tried, key=lambda each: tried[each][0])
+    members = [tried[lr][1], *(train(lr)[1] for _ in range(4))]
+    means, variances = (torch.stack(part).double() for part in zip(*members, strict=True))
+    mean, variance = means.mean(0), variances.mean(0) + means.var(0, correction=0)
+    numbers = [part[:, 0].numpy() for part in (mean, variance.sqrt())]
+    return targets.inverse_transform(numbers[0][:, None])[:, 0], numbers[1] * targets.scale_
 
 
 def catboost(rows: Rows, seed: int) -> tuple[Floats, Floats]:
@@ -105,6 +169,7 @@ def bde(rows: Rows, seed: int) -> tuple[Floats, Floats]:
 
 MODELS: dict[str, Callable[[Rows, int], tuple[Floats, Floats]]] = {
     "csgmcmc": csgmcmc,
+    "deep ensemble": deep_ensemble,
     "catboost": catboost,
     "ngboost": ngboost,
     "xgboost": xgboost,
@@ -229,17 +294,42 @@ def show(data: Path) -> None:
     Console().print("\n".join([*lines, *uci_lines()]), highlight=False, soft_wrap=True)
 
 
+def figure(data: Path) -> None:
+    """Draw docs/images/tables-beside.png: NLL against seconds of the processor."""
+    import matplotlib as mpl  # noqa: PLC0415
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    picture, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for axis, name in zip(axes, ("airfoil", "bikesharing"), strict=True):
+        for index, model in enumerate(MODELS):
+            own = [one for one in stored("bde") if (one["table"], one["model"]) == (name, model)]
+            points = np.array([(one["seconds"], one["nll"]) for one in own])
+            if own and not np.isnan(points).any():
+                axis.semilogx(*points.T, "o", color=f"C{index}", markersize=5, label=model)
+        published = pd.read_csv(data / "bde" / f"{name}-published.csv")
+        for model, style in (("bde", "--"), ("tabpfn", ":")):
+            nll = published[published["model"] == model]["nll_default"].mean()
+            axis.axhline(nll, color="0.5", linestyle=style, label=f"{model}, as published")
+        axis.set(title=name, xlabel="seconds of the processor, fit and prediction")
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("test NLL (less is better)")
+    axes[1].legend(fontsize=8)
+    picture.savefig(RESULTS.parents[1] / "docs" / "images" / "tables-beside.png", dpi=110)
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("part", choices=["bde", "uci", "show"])
+    arguments.add_argument("part", choices=["bde", "uci", "show", "figure"])
     arguments.add_argument("--data", type=Path, required=True)
     arguments.add_argument("--models", default="csgmcmc")
     arguments.add_argument("--names", default=None)
     arguments.add_argument("--seeds", type=int, default=5)
     arguments.add_argument("--splits", type=int, default=20)
     options = arguments.parse_args()
-    if options.part == "show":
-        show(options.data)
+    if options.part in ("show", "figure"):
+        {"show": show, "figure": figure}[options.part](options.data)
         return
     tables = ("airfoil", "bikesharing") if options.part == "bde" else UCI
     names = options.names.split(",") if options.names else tables

@@ -43,6 +43,7 @@ _row_weights: Any = validation._check_sample_weight
 MIN_ROWS_TO_STACK = 20  # with fewer rows nothing is held out, and there is one rung
 MIN_GAIN = 0.005  # nats a held-out row, below which a further cycle is not worth its time
 PREDICTION_BATCH_SIZE = 4096
+LARGE_BLOCK = 31 * 2**20  # bytes; the largest that glibc learns from is 32 MiB
 MAX_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate gradients on
 
 
@@ -186,6 +187,9 @@ class BayesianMLP(BaseEstimator):
             with suppress(DivergedError), ExitStack() as held:
                 held.callback(torch.set_num_threads, torch.get_num_threads())
                 torch.set_num_threads(1 if self.n_jobs is None else effective_n_jobs(self.n_jobs))
+                # A step allocates and frees megabytes. glibc returns them to the system each time,
+                # which takes a quarter of the step, unless a larger block was freed before.
+                torch.empty(LARGE_BLOCK, dtype=torch.uint8, device="cpu")
                 self._run(networks, held_out)
                 break
             self.lr_ *= 0.3
