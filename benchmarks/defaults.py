@@ -9,8 +9,8 @@ looks at that: it fits each candidate for the classifier to three quarters of th
 it on the fourth.
 DATA is a folder with the UCI tables; without it they are left out.
 
-Scores are appended to runs/bench/defaults-PART.jsonl as they are found, so that a run that was
-stopped goes on; the tables are written to runs/bench/defaults-PART.md.
+Scores are appended to benchmarks/results/defaults-PART.jsonl as they are found, so that a run that
+was stopped goes on; then the tables are printed. Seconds are those of the processor.
 """
 
 import argparse
@@ -46,6 +46,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.tables import Rows, Table, split, tables
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 
+RESULTS = Path(__file__).parent / "results"
 OURS, ENSEMBLE = "csgmcmc", "5 MLPs"
 PEERS = ("MLP", ENSEMBLE, "linear", "forest", "boosting", "Gaussian process")
 MEMBERS = 5
@@ -172,8 +173,7 @@ def choose(table: Table, number: int) -> dict[str, Any]:
 
 def records(part: str, everything: list[Table], splits: int) -> Iterator[dict[str, Any]]:
     """One record for each table and split; those of an earlier run are read."""
-    path = Path(f"runs/bench/defaults-{part}.jsonl")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"defaults-{part}.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     known = {(one["table"], one["split"]): one for one in map(json.loads, lines)}
     for table in everything:
@@ -281,11 +281,7 @@ def main() -> None:
         lines = candidates_table(found)
     else:
         lines = [*report_table(found, True), "", *report_table(found, False), "", verdicts(found)]
-    path = Path(f"runs/bench/defaults-{options.part}.md")
-    path.write_text("\n".join(lines) + "\n")
-    Console().print(
-        "\n".join(lines), f"\nwritten: {path}", sep="\n", highlight=False, soft_wrap=True
-    )
+    Console().print("\n".join(lines), highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
