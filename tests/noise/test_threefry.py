@@ -134,11 +134,13 @@ def test_a_kernel_whose_cache_fails_is_used_all_the_same(tmp_path, monkeypatch, 
     assert kernel(4.5) == 9.0
 
 
-def test_numba_is_imported_with_the_first_step_only():
-    """It takes longer to import than all of this library."""
+def test_slow_packages_are_imported_when_they_are_needed():
+    """Each of them takes longer to import than all of this library; numba, with the first step."""
     code = """
 import sys, torch, csgmcmc, csgmcmc.samplers
 csgmcmc.samplers.discover()
+slow = {"arviz_stats", "numba", "scipy", "sklearn", "torch.distributed.tensor"}
+assert not slow & sys.modules.keys(), slow & sys.modules.keys()
 param = torch.ones(3)
 sampler = csgmcmc.SGHMC([param], lr=0.1, num_data=1)
 assert "numba" not in sys.modules

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from filelock import FileLock
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.utils import _pytree as pytree
 
 from csgmcmc.distributed import ProcessLayout
@@ -205,6 +204,8 @@ def load_sampler(sampler: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
                 values[name] = _own_part(values, name, params[number]).clone()  # not a mapped file
     sampler.load_state_dict({**saved, "state": states})
     for param in filter(is_shard, params):
+        from torch.distributed.tensor import DTensor  # noqa: PLC0415  (slow to import)
+
         own, mesh = sampler.state.get(param, {}), param.device_mesh
         whole = {"run_check": False, "shape": param.shape, "stride": param.stride()}
         for name, value in own.items():
