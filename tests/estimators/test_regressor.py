@@ -237,6 +237,18 @@ def test_few_rows_that_are_fitted_exactly(rows):
     assert np.isfinite(estimator.predict(features, return_std=True)).all()
 
 
+def test_extreme_numbers_do_not_determine_predictions():
+    """A column with heavy tails gave means far outside of the targets."""
+    rng = np.random.default_rng(0)
+    features, noise = rng.normal(size=(600, 3)), 0.1 * rng.normal(size=600)
+    features[:, 2] = rng.standard_cauchy(600)
+    targets = np.sin(features[:, 0]) + np.tanh(features[:, 2]) + noise
+    estimator = BayesianMLPRegressor(random_state=0, epochs=200).fit(features[:300], targets[:300])
+    assert np.abs(features[300:, 2]).max() > 100
+    errors = estimator.predict(features[300:]) - targets[300:]
+    assert np.abs(errors).max() < 10  # it was 38
+
+
 @pytest.mark.parametrize("noise", ["constant", "per row"])
 def test_module_with_either_kind_of_noise(noise):
     features, targets = line(0.3)

@@ -43,12 +43,16 @@ _row_weights: Any = validation._check_sample_weight
 MIN_ROWS_TO_STACK = 20  # with fewer rows nothing is held out, and there is one rung
 MIN_GAIN = 0.005  # nats a held-out row, below which a further cycle is not worth its time
 PREDICTION_BATCH_SIZE = 4096
+TAIL = 4.0  # standard deviations from a column's mean, beyond which numbers are shortened
 LARGE_BLOCK = 31 * 2**20  # bytes; the largest that glibc learns from is 32 MiB
 MAX_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate gradients on
 
 
 class BayesianMLP(BaseEstimator):
     """Columns are standardised; a perceptron beside a linear model, or your `module`, predicts.
+
+    Numbers more than 4 standard deviations from the mean of their column are shortened: beyond that
+    they grow as the logarithm, so that one extreme row does not determine a prediction.
 
     The weights are sampled by cyclical SG-MCMC. No width of the prior suits all tables, so each of
     five chains has networks with priors from narrow to wide, the wide ones at lower temperatures,
@@ -100,7 +104,7 @@ class BayesianMLP(BaseEstimator):
         draws_: the draws of the members that have a weight; chain i has the networks of rung j
             under the chain id i * len(ladder_) + j.
         posterior_: the `csgmcmc.Posterior` of the draws; its inputs are rows transformed by
-            `scaler_`.
+            `scaler_` and shortened.
         module_: the network with the weights of the last draw.
         loss_curve_: mean training loss of each epoch.
     """
@@ -159,7 +163,7 @@ class BayesianMLP(BaseEstimator):
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
         self.scaler_ = StandardScaler().fit(X, sample_weight=sample_weight)
-        features = torch.from_numpy(self.scaler_.transform(X)).float()
+        features = self._scaled(X).float()
         weights = torch.from_numpy(sample_weight / sample_weight.mean()).float()
         if len(X) < MIN_ROWS_TO_STACK and len(ladder) > 1:
             ladder = (min(ladder, key=lambda rung: abs(math.log(rung.prior_scale))),)
@@ -283,6 +287,13 @@ class BayesianMLP(BaseEstimator):
             progress=False,
         )
 
+    def _scaled(self, rows: NDArray[np.float64]) -> Tensor:
+        """Standardised rows, whose numbers beyond `TAIL` are shortened."""
+        numbers = self.scaler_.transform(rows)
+        within = numbers.clip(-TAIL, TAIL)
+        beyond = numbers - within
+        return torch.from_numpy(within + np.sign(beyond) * np.log1p(np.abs(beyond)))
+
     def _inputs(self, features: Tensor) -> Tensor:
         """Standardised rows as `posterior_` takes them."""
         return features.double() if self._is_perceptron else features.float()
@@ -291,7 +302,7 @@ class BayesianMLP(BaseEstimator):
         """Rows as the networks take them."""
         check_is_fitted(self, "posterior_")
         rows = _dense(_validate(self, X, dtype=np.float64, accept_sparse="csr", reset=False))
-        return self._inputs(torch.from_numpy(self.scaler_.transform(rows)))
+        return self._inputs(self._scaled(rows))
 
     def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:
         """The posterior predictive for rows, in standardised units."""
