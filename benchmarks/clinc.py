@@ -4,8 +4,8 @@
     python -m benchmarks.clinc encode --data DATA
     python -m benchmarks.clinc run head --seeds 5
     python -m benchmarks.clinc run adapter --seeds 1
-    python -m benchmarks.clinc show
-    python -m benchmarks.clinc figure
+    python -m benchmarks.clinc vary
+    python -m benchmarks.clinc_page
 
 150 intents with 100 training queries each, 3,000 queries to choose on, 4,500 to judge, and 1,000
 that are out of scope. DATA is a folder with text/clinc150-full.json. `encode` runs the encoder
@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 import torch
@@ -54,7 +53,6 @@ from csgmcmc.draws import MemoryDraws, keep_trainable
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "results" / "clinc.jsonl"
-PICTURE = ROOT / "docs" / "images" / "clinc.png"
 EPOCHS = {"head": 12, "adapter": 3}
 CHOOSING = 100  # the seed that settings are chosen with
 PASSES = 16  # of MC dropout; draws of Laplace
@@ -130,6 +128,7 @@ def last_layer(name: str, seed: int, lr: float, weight_decay: float) -> tuple[An
     hook = last.register_forward_pre_hook(lambda _, given: kept.append(given[0].double()))
     model.eval()
     begin, features = time.process_time(), {}
+    factors: Any = None
     with torch.no_grad(), precision(name):
         for part in ("train", *JUDGED):
             probs = [model(x).double().softmax(-1) for x, _ in parts(name)[part]]
@@ -269,6 +268,20 @@ ADAPTER: dict[str, Setting] = {"short ensemble": {"members": 3, "epochs": 1}}
 """What differs from the settings that were chosen for the head."""
 
 
+STARTS: Setting = {**ADAM, "cycles": 1, "networks": 4}
+VARIED: list[tuple[str, Setting]] = [
+    ("short ensemble", {"lr": 3e-3, "weight_decay": 0.3, "members": 4, "epochs": 3}),
+    ("fresh", {**STARTS, "weight_decay": 3e-4, "temperature": 0.01}),
+    ("fresh", {**STARTS, "weight_decay": 1e-3, "temperature": 0.01}),
+    ("fresh", {**STARTS, "weight_decay": 3e-3, "temperature": 0.01}),
+    ("fresh", {**STARTS, "weight_decay": 1e-3, "temperature": 0.0}),
+    ("fresh", {**STARTS, "weight_decay": 1e-3, "temperature": 0.1}),
+    ("fresh", {**STARTS, "weight_decay": 1e-3, "temperature": 1.0}),
+    ("fresh", {**STARTS, "weight_decay": 1e-3, "temperature": 0.0, "exploration": 0.9}),
+]
+"""What may make the difference to an ensemble, on the validation queries alone."""
+
+
 # Scores
 
 
@@ -312,7 +325,7 @@ def measure(name: str, method: str, stage: str, seed: int, setting: Setting) -> 
         if {field: record[field] for field in key} == key:
             return record
     found, seconds = METHODS[method].run(name, seed, setting)
-    part = "val" if stage == "choose" else "test"
+    part = "test" if stage == "judge" else "val"
     own = scores(found, part, parts(name)[part].labels)
     rounded = {score: round(value, 5) for score, value in own.items()}
     record = {**key, "scores": rounded, "seconds": round(seconds, 2)}
@@ -335,96 +348,10 @@ def choose(method: str, name: str = "head") -> Setting:
     return min(tried, key=lambda record: record["scores"]["scaled NLL"])["setting"]
 
 
-# Pages
-
-COLUMNS = {"accuracy": 100, "NLL": 1, "scaled NLL": 1, "ECE": 1, "scaled ECE": 1, "AUROC": 1}
-COLUMNS |= {"scaled AUROC": 1}
-
-
-def judged(name: str, method: str) -> dict[int, dict[str, Any]]:
-    """The records of the test queries by seed, of the setting that is chosen."""
-    own = {"part": name, "stage": "judge", "method": method}
-    found = [each for each in records() if {key: each[key] for key in own} == own]
-    return {each["seed"]: each for each in found}
-
-
-def spread(values: list[float], places: int) -> str:
-    """Mean and standard error."""
-    if len(values) == 1:
-        return f"{values[0]:.{places}f}"
-    return f"{mean(values):.{places}f} ± {stdev(values) / len(values) ** 0.5:.{places}f}"
-
-
-def rows(name: str) -> list[str]:
-    """A row for each method, with the difference from AdamW of the same seeds."""
-    found, start = [], judged(name, "AdamW")
-    for method, each in METHODS.items():
-        runs = judged(name, method)
-        if not runs:
-            continue
-        cells = [each.title, str(len(runs))]
-        for column, factor in COLUMNS.items():
-            own = [factor * run["scores"][column] for run in runs.values()]
-            cells.append(spread(own, 2 if column == "accuracy" else 4))
-        common = sorted(runs.keys() & start.keys())
-        for column in ("scaled NLL", "scaled AUROC"):
-            changes = [runs[i]["scores"][column] - start[i]["scores"][column] for i in common]
-            cells.append("" if method == "AdamW" else spread(changes, 4))
-        cells.append(f"{mean(run['seconds'] for run in runs.values()):.0f}")
-        found.append(f"| {' | '.join(cells)} |")
-    return found
-
-
-def tried(method: str) -> list[str]:
-    """A row for each setting that was tried on the validation queries."""
-    found = []
-    for record in records():
-        if (record["stage"], record["method"]) == ("choose", method):
-            options = ", ".join(f"{key} {value}" for key, value in record["setting"].items())
-            own = [f"{record['scores'][column]:.4f}" for column in ("scaled NLL", "scaled AUROC")]
-            found.append(f"| {METHODS[method].title} | {options} | {' | '.join(own)} |")
-    return found
-
-
-def show() -> None:
-    """Print the tables of the page."""
-    say = Console(width=250).print
-    names = ["", "seeds", *COLUMNS, "scaled NLL less AdamW's", "scaled AUROC less AdamW's"]
-    for name in EPOCHS:
-        say(f"\n| {' | '.join([name, *names[1:], 'seconds'])} |\n|{'---|' * (len(names) + 1)}")
-        say("\n".join(rows(name)))
-    say("\n| | setting | scaled NLL | scaled AUROC |\n|---|---|---|---|")
-    for method in METHODS:
-        say("\n".join(tried(method)))
-
-
-def figure() -> None:
-    """Draw the picture of the page: scaled NLL and AUROC against epochs of training."""
-    import matplotlib as mpl  # noqa: PLC0415
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt  # noqa: PLC0415
-
-    picture, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for number, (method, each) in enumerate(METHODS.items()):
-        runs = judged("head", method).values()
-        if not runs or method == "SGHMC":
-            continue
-        for axis, column in zip(axes, ("scaled NLL", "scaled AUROC"), strict=True):
-            own = [run["scores"][column] for run in runs]
-            error = stdev(own) / len(own) ** 0.5 if len(own) > 1 else 0.0
-            style = {"fmt": "o", "color": f"C{number}", "capsize": 3, "label": each.title}
-            axis.errorbar([mean(run["seconds"] for run in runs)], [mean(own)], [error], **style)
-            axis.set(xlabel="processor seconds of training", title=f"test {column}")
-            axis.grid(alpha=0.3)
-    axes[1].legend(fontsize=7)
-    picture.savefig(PICTURE, dpi=110)
-
-
 def main() -> None:
     """The commands."""
     parser = argparse.ArgumentParser(description="CLINC150 with MiniLM.")
-    parser.add_argument("command", choices=("encode", "choose", "run", "show", "figure"))
+    parser.add_argument("command", choices=("encode", "choose", "run", "vary"))
     parser.add_argument("part", nargs="?", choices=tuple(EPOCHS), default="head")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--seeds", type=int, default=3)
@@ -433,15 +360,17 @@ def main() -> None:
     torch.set_num_threads(1)
     if options.command == "encode":
         encode(options.data)
-    if options.command in {"show", "figure"}:
-        {"show": show, "figure": figure}[options.command]()
+    if options.command == "vary":
+        for seed, (method, setting) in product(range(options.seeds), VARIED):
+            measure("head", method, "vary", CHOOSING + seed, setting)
     chosen = options.methods.split(",")
     if options.command in {"choose", "run"}:
         for method in chosen:
             Console(width=250).print(method, choose(method, options.part), highlight=False)
     if options.command == "run":
-        for seed, method in product(range(options.seeds), chosen):
-            measure(options.part, method, "judge", seed, choose(method, options.part))
+        for seed in range(options.seeds):
+            for method in chosen:
+                measure(options.part, method, "judge", seed, choose(method, options.part))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,9 @@ class Queries:
     def __init__(self, name: str, part: dict[str, Tensor], *, shuffle: bool = False) -> None:
         self.labels, self.lengths, self.shuffle = part["labels"], part["lengths"], shuffle
         self._features = part["pooled"] if name == "head" else None
-        self._states = part["states"].split(self.lengths.tolist()) if name == "adapter" else ()
+        self._states: Any = ()
+        if name == "adapter":
+            self._states = part["states"].split(self.lengths.tolist())
 
     def __len__(self) -> int:
         return math.ceil(len(self.labels) / BATCH)
@@ -125,9 +127,9 @@ class Top(nn.Module):
 
         super().__init__()
         targets = ["query", "key", "value", "dense"]
-        config = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets)
+        config: Any = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=targets)
         layers: Any = bert().get_submodule("encoder.layer")
-        self.layers = inject_adapter_in_model(config, nn.ModuleList(layers[LOWER:]))
+        self.layers: Any = inject_adapter_in_model(config, nn.ModuleList(layers[LOWER:]))
         self.head = perceptron()
 
     def forward(self, batch: tuple[Tensor, Tensor]) -> Tensor:
