@@ -47,14 +47,14 @@ class Kernels(Protocol):
         ...
 
     def move_all(
-        self, key: Key, ids: Sequence[int], spans: Sequence[Spans], params: Sequence[Tensor],
-        gradients: Sequence[Tensor], velocities: Sequence[Tensor], scales: Sequence[Tensor],
-        numbers: Coefficients,
+        self, key: Key, ids: Sequence[int], spans: Sequence[Spans],
+        columns: Sequence[Sequence[Tensor]], numbers: Coefficients,
     ) -> None:  # fmt: skip
-        """Move parameters p with gradients g, velocities v, scales s and noise, in place.
+        """Move parameters in place; `columns` are parameters p, gradients g, velocities v, scales s.
 
-        v <- kept * v - rate * s * (g + decay * p) + std * noise, then p <- p + s * v. `scales` may
-        be empty, and so may both: then p <- p - rate * (g + decay * p) + std * noise.
+        v <- kept * v - rate * s * (g + decay * p) + std * noise, then p <- p + s * v. The column of
+        scales may be empty, and so may the last two: then p <- p - rate * (g + decay * p) + std *
+        noise.
         """
         ...
 

@@ -80,7 +80,7 @@ def fused_update(
     """Move `values`, the local tensors of `params`, in place."""
     spans = list(map(spans_of, params))
     for own, value in zip(spans, values, strict=True):
-        if len(own.first) * own.length != value.numel():
+        if own.total != value.numel():
             raise RuntimeError(f"the positions of {value.numel()} numbers of a shard are unknown")
     device = values[0].device
     refuse_capture(device, step)
@@ -88,7 +88,7 @@ def fused_update(
     if kernels is None:
         raise RuntimeError(f"there are no kernels for {device}")
     numbers = Coefficients(lr, terms.momentum, terms.noise_std, weight_decay)
-    tensors = (values, gradients, terms.velocities, terms.scales)
-    kernels.move_all(noise.key(step), parameter_ids, spans, *tensors, numbers)
+    columns = (values, gradients, terms.velocities, terms.scales)
+    kernels.move_all(noise.key(step), parameter_ids, spans, columns, numbers)
     # So that autograd notices a backward pass through weights that have been moved since.
     increment_version([*values, *terms.velocities])

@@ -256,21 +256,21 @@ def fill_all(
     seed = _signed(key.seed)
     for parameter, positions, output in zip(ids, spans, outputs, strict=True):
         if output.numel():
-            fill(output.data_ptr(), *positions, seed, key.chain, parameter, key.step, steps)
+            where = (output.data_ptr(), positions.first, positions.length)
+            fill(*where, seed, key.chain, parameter, key.step, steps)
 
 
 def move_all(
-    key: Key, ids: Sequence[int], spans: Sequence[Spans], params: Sequence[Tensor],
-    gradients: Sequence[Tensor], velocities: Sequence[Tensor], scales: Sequence[Tensor],
-    numbers: Coefficients,
+    key: Key, ids: Sequence[int], spans: Sequence[Spans],
+    columns: Sequence[Sequence[Tensor]], numbers: Coefficients,
 ) -> None:  # fmt: skip
     """See `csgmcmc.noise.backends.Kernels`."""
     seed, floats = _signed(key.seed), list(map(float, numbers))  # an int would be compiled anew
-    columns = (params, gradients, velocities, scales)
-    addresses = [[one.data_ptr() for one in column] or [0] * len(params) for column in columns]
-    for parameter, positions, param, *own in zip(ids, spans, params, *addresses, strict=True):
-        if param.numel():
-            move(*own, *positions, seed, key.chain, parameter, key.step, *floats)
+    addresses = [[one.data_ptr() for one in column] or [0] * len(ids) for column in columns]
+    for parameter, positions, *own in zip(ids, spans, *addresses, strict=True):
+        if positions.total:
+            where = (positions.first, positions.length)
+            move(*own, *where, seed, key.chain, parameter, key.step, *floats)
 
 
 def _signed(seed: int) -> int:
