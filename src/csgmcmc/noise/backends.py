@@ -50,11 +50,10 @@ class Kernels(Protocol):
         self, key: Key, ids: Sequence[int], spans: Sequence[Spans],
         columns: Sequence[Sequence[Tensor]], numbers: Coefficients,
     ) -> None:  # fmt: skip
-        """Move parameters in place; `columns` are parameters p, gradients g, velocities v, scales s.
+        """Move parameters p in place; `columns` are p, gradients g, velocities v and scales s.
 
-        v <- kept * v - rate * s * (g + decay * p) + std * noise, then p <- p + s * v. The column of
-        scales may be empty, and so may the last two: then p <- p - rate * (g + decay * p) + std *
-        noise.
+        v <- kept * v - rate * s * (g + decay * p) + std * noise, then p <- p + s * v. Scales may be
+        empty, and velocities with them: then p <- p - rate * (g + decay * p) + std * noise.
         """
         ...
 
@@ -63,8 +62,8 @@ class Kernels(Protocol):
 def load_kernels(device: torch.device) -> Kernels | None:
     """The kernels that serve a device, imported on first use; None where there are none.
 
-    Those of a GPU are tried first: where they cannot be compiled, or have other bits, torch
-    operations serve, and a warning says so.
+    Kernels for a GPU are tested first. If they cannot be compiled, or give other bits, a warning
+    says so, and torch operations are used instead.
     """
     modules = {"cpu": "csgmcmc.noise.numba_kernels", "cuda": "csgmcmc.noise.triton_kernels"}
     if device.type not in modules:

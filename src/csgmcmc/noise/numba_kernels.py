@@ -2,7 +2,7 @@
 
 Numba brings its own compiler. A kernel is compiled on its first call ever, which takes a few
 seconds, and is then kept on disk until this file changes. All kernels are in it, and the constants
-of `threefry` are compiled into them: where those change, this file must change, too.
+of `threefry` are compiled into them: if those change, this file must change too.
 
 Tensors are passed by address, which costs a tenth of making arrays of them. The caller makes sure
 that they are contiguous float32 tensors in memory. What the steps compute is explained in

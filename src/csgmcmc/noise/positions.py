@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from csgmcmc.shards import box_of_shard, is_shard
+from csgmcmc.shards import is_shard, slices_of_shard
 from csgmcmc.stacked import StackedParameter
 
 
@@ -50,7 +50,8 @@ def _spans_of_chains(chains: int, size: int) -> Spans:
 @lru_cache(maxsize=1024)
 def _spans_of_shard(shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]) -> Spans:
     """The spans of a DTensor's local tensor: a box in the whole tensor."""
-    begins, sizes = box_of_shard(shape, mesh, placements)
+    slices = slices_of_shard(shape, mesh, placements)
+    begins, sizes = [each.start for each in slices], [each.stop - each.start for each in slices]
     # The dimensions after `inner` are whole, so that a span continues through them.
     inner = max((i for i in range(len(shape)) if sizes[i] < shape[i]), default=0)
     after = math.prod(shape[inner + 1 :])

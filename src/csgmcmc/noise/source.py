@@ -86,13 +86,11 @@ class Noise:
         return Key(self.seed, self.chain_id, step)
 
     def state_dict(self) -> dict[str, int]:
-        """Seed, chain and step: all that there is."""
+        """Seed, chain and step, which determine the noise."""
         return {"seed": self.seed, "chain": self.chain_id, "step": self.step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from where `state` was taken, with its seed and chain."""
-        if "step" not in state:
-            raise ValueError("state_dict has noise of version 0.1 of csgmcmc, which has no step")
         self.seed, self.chain_id, self.step = (state[name] for name in ("seed", "chain", "step"))
 
 

@@ -51,8 +51,8 @@ QUARTER_TURN = np.float32(math.pi / 2 * 2.0**-22)  # a quarter of a turn has 2**
 class Layout(NamedTuple):
     """What does not depend on the step, for G groups of positions in some spans.
 
-    All words are int32 tensors. A first dimension of 2 has the words 0 and 2, then 1 and 3; or, of
-    one of these pairs, the first word and the second.
+    All words are int32 tensors. A first dimension of 2 separates the words 0 and 2 from 1 and 3, or
+    the two words of such a pair.
     """
 
     counter: Tensor  # of each group's first block, of shape (2, 2, G, 1)

@@ -23,9 +23,9 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number, shown
 from csgmcmc.noise import Noise
-from csgmcmc.samplers.options import describe, plain_options, with_defaults
+from csgmcmc.samplers.options import plain_options, with_defaults
 from csgmcmc.samplers.prior import Prior, gradients_with_prior
-from csgmcmc.schedules.base import SCALED
+from csgmcmc.schedules.base import SCALED, record_initial_options
 from csgmcmc.shards import check_not_flattened, local_shard
 
 Group = dict[str, Any]
@@ -68,9 +68,6 @@ class Sampler(torch.optim.Optimizer, ABC):
         chain_id: number of the chain; chains with the same seed draw independent noise.
     """
 
-    preconditioned: ClassVar[bool] = False
-    """Whether steps are scaled per weight by a preconditioner, which `gradient_gain` returns."""
-
     thermostat: ClassVar[bool] = False
     """Whether the sampler adapts to minibatch noise of unknown size."""
 
@@ -94,9 +91,6 @@ class Sampler(torch.optim.Optimizer, ABC):
         defaults |= {"weight_decay": weight_decay, "prior": prior, **(options or {})}
         self.noise = Noise(seed, chain_id)
         super().__init__(params, plain_options(defaults))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}{describe(self.param_groups)}"
 
     @abstractmethod
     def update(
@@ -219,8 +213,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         except ValueError:
             self.param_groups.pop()
             raise
-        for option, initial, _ in SCALED:
-            group.setdefault(initial, group[option])
+        record_initial_options(self)
 
     @torch.no_grad()
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]

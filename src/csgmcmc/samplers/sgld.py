@@ -43,7 +43,7 @@ class SGLD(FusedSampler):
         super().__init__(params, lr, num_data=num_data, options={"fused": fused}, **common)
 
     def fused_terms(self, group: Group, states: States) -> FusedTerms:
-        return FusedTerms(noise_std=math.sqrt(langevin_variance(group)))
+        return FusedTerms(math.sqrt(langevin_variance(group)))
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
         return langevin_variance(group)
