@@ -173,8 +173,8 @@ def shutdown_distributed() -> None:
     Python must not exit while threads of a process group are alive: they sometimes abort it. They
     live as long as anything refers to the group, and chains, which do, are in reference cycles.
 
-    Waits for the other processes. In a `finally` it does not while an error is raised: they may
-    wait for this one in turn, and end when it leaves.
+    Waits for the other processes, except while an exception is raised, as in a `finally` block:
+    they may be waiting for this one, and end when it leaves.
     """
     if not dist.is_initialized():
         return

@@ -25,7 +25,7 @@ class Likelihood(ABC):
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, batch).
 
-        That of a data point is the sum over its labels, pixels or tokens.
+        For each data point it is summed over its labels, pixels or tokens.
         """
 
     average_type: ClassVar[type[Average]]
