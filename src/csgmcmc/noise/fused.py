@@ -7,7 +7,7 @@ compute the same bits on every machine.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,7 +74,6 @@ def fused_update(
             raise RuntimeError(f"the positions of {value.numel()} numbers of a shard are unknown")
     device = values[0].device
     refuse_capture(device, step)
-    kernels: Any = load_kernels(device)  # not None: see `can_fuse`
-    kernels.move_all(noise.key(step), parameter_ids, spans, columns, numbers)
+    load_kernels(device).move_all(noise.key(step), parameter_ids, spans, columns, numbers)
     # So that autograd notices a backward pass through weights that have been moved since.
     increment_version([*values, *velocities])

@@ -252,7 +252,11 @@ def move(
 def fill_all(
     key: Key, ids: Sequence[int], spans: Sequence[Spans], outputs: Sequence[Tensor], steps: int = 1
 ) -> None:
-    """See `csgmcmc.noise.backends.Kernels`."""
+    """Write the noise of each parameter; with `steps`, also that of later steps behind it.
+
+    Here as in `move_all`, tensors are contiguous, float32 and on one device, and `spans` are the
+    positions of their numbers.
+    """
     seed = _signed(key.seed)
     for parameter, positions, output in zip(ids, spans, outputs, strict=True):
         if output.numel():
@@ -264,7 +268,11 @@ def move_all(
     key: Key, ids: Sequence[int], spans: Sequence[Spans],
     columns: Sequence[Sequence[Tensor]], numbers: Coefficients,
 ) -> None:  # fmt: skip
-    """See `csgmcmc.noise.backends.Kernels`."""
+    """Move parameters p in place; `columns` are p, gradients g, velocities v and scales s.
+
+    v <- kept * v - rate * s * (g + decay * p) + std * noise, then p <- p + s * v. Scales may be
+    empty, and velocities with them: then p <- p - rate * (g + decay * p) + std * noise.
+    """
     seed, floats = _signed(key.seed), list(map(float, numbers))  # an int would be compiled anew
     addresses = [[one.data_ptr() for one in column] or [0] * len(ids) for column in columns]
     for parameter, positions, *own in zip(ids, spans, *addresses, strict=True):

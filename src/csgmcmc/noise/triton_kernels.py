@@ -200,7 +200,7 @@ def move(
 def fill_all(
     key: Key, ids: Sequence[int], spans: Sequence[Spans], outputs: Sequence[Tensor], steps: int = 1
 ) -> None:
-    """See `csgmcmc.noise.backends.Kernels`."""
+    """See `csgmcmc.noise.numba_kernels`."""
     for index in range(steps):
         parts = [one.view(steps, -1)[index] for one in outputs] if steps > 1 else outputs
         _launch(fill, Key(key.seed, key.chain, key.step + index), ids, spans, [parts])
@@ -210,7 +210,7 @@ def move_all(
     key: Key, ids: Sequence[int], spans: Sequence[Spans],
     columns: Sequence[Sequence[Tensor]], numbers: Coefficients,
 ) -> None:  # fmt: skip
-    """See `csgmcmc.noise.backends.Kernels`."""
+    """See `csgmcmc.noise.numba_kernels`."""
     _, _, velocities, scales = columns
     flags = {"momentum": bool(velocities), "scaled": bool(scales), "noise": numbers.std > 0}
     _launch(move, key, ids, spans, columns, len(ids), *map(float, numbers), **flags)

@@ -1,13 +1,8 @@
 """Base of all samplers: a `torch.optim.Optimizer` whose steps sample from the posterior.
 
-The contract of all samplers:
-
-- The loss is the *mean* negative log-likelihood of a minibatch. The gradient is therefore that of
-  U / N, with U = -log p(data | theta) - log p(theta) and N = `num_data`. So N * loss must equal
-  the negative log-likelihood of all data.
-- `weight_decay` is a Gaussian prior of precision N * weight_decay; `prior` is any other prior.
-- `temperature` T samples exp(-U / T): 1 is the posterior, 0 is optimisation without noise.
-- `lr` is N times the step size of the literature: the number one would give `torch.optim.SGD`.
+The loss is the *mean* negative log-likelihood of a minibatch. With that of the prior, its gradient
+is that of U / N, with U = -log p(data | theta) - log p(theta) and N = `num_data`, and the chain
+samples exp(-U / T). What this means for each option is said at `Sampler`.
 """
 
 import copy
