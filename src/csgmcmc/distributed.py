@@ -121,11 +121,6 @@ class ProcessLayout:
             )
 
 
-def as_layout(layout: ProcessLayout | None) -> ProcessLayout:
-    """The layout, by default that of a single process."""
-    return ProcessLayout() if layout is None else layout
-
-
 def share_gradients(model: nn.Module, layout: ProcessLayout) -> nn.Module:
     """The module whose backward pass averages gradients over the replicas of a chain."""
     if layout.replicas == 1 or is_sharded(model):  # FSDP2 averages by itself

@@ -261,14 +261,21 @@ def test_a_negated_gradient_keeps_its_sign():
 
 
 def test_an_update_of_a_subclass_is_not_passed_over():
-    class Mine(SGLD):
+    class Seven:
         def update(self, group, params, gradients, noise, states):
             params[0].fill_(7.0)
 
-    param = torch.ones(2)
-    param.grad = torch.ones(2)
-    make(Mine, [param]).step()
-    assert (param == 7).all()
+    class Mine(SGLD):
+        update = Seven.update
+
+    class Mixed(Seven, SGLD):
+        pass
+
+    for sampler in (Mine, Mixed):
+        param = torch.ones(2)
+        param.grad = torch.ones(2)
+        make(sampler, [param]).step()
+        assert (param == 7).all()
 
 
 @both

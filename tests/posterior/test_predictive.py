@@ -697,13 +697,13 @@ class WithoutDouble(torch.Tensor):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if func is torch.Tensor.double:
             raise TypeError("the device has no double precision")
-        found = super().__torch_function__(func, types, args, kwargs or {})
+        found: Any = super().__torch_function__(func, types, args, kwargs or {})
         return found.as_subclass(torch.Tensor) if func is torch.Tensor.cpu else found
 
 
 def test_distributions_are_computed_on_the_cpu_in_double_precision():
     """A device need not have it."""
-    loc, scale = (torch.ones(2, 3).as_subclass(WithoutDouble) for _ in range(2))
+    loc = scale = torch.ones(2, 3).as_subclass(WithoutDouble)
     mixture = Mixture("norm", np.array([0.5, 0.5]), {"loc": loc, "scale": scale})
     np.testing.assert_allclose(mixture.quantiles(np.array([0.5])), np.ones((1, 3)))
     assert mixture.sample(4, seed=0).shape == (4, 3)

@@ -1,7 +1,7 @@
 """Samplers that can draw their noise and update in one pass over the weights."""
 
 from abc import abstractmethod
-from functools import cache
+from typing import Any, ClassVar
 
 import torch
 
@@ -13,6 +13,14 @@ from csgmcmc.shards import local_shard
 
 class FusedSampler(Sampler):
     """Base of samplers whose `options` include `fused`: None, True or False."""
+
+    _is_fused: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # A class that overrides only `update` must not be moved by the kernel of its base.
+        owner = next(kind for kind in cls.__mro__ if "update" in vars(kind))
+        cls._is_fused = "fused_terms" in vars(owner)
 
     @abstractmethod
     def fused_terms(self, group: Group, states: States) -> FusedTerms | None:
@@ -35,7 +43,7 @@ class FusedSampler(Sampler):
         group, ids, params, values, gradients = move
         # torch.compile fuses by itself; the kernels, which it cannot trace, only make the noise.
         fused = group["fused"]
-        if fused is not False and not torch.compiler.is_compiling() and _declares_terms(type(self)):
+        if fused is not False and self._is_fused and not torch.compiler.is_compiling():
             terms = self.fused_terms(group, States(self.state, params))
             if terms is not None and (fused or pays(terms.noise_std, values)):
                 columns = (values, gradients, terms.velocities, terms.scales)
@@ -45,13 +53,3 @@ class FusedSampler(Sampler):
                     fused_update(self.noise, step, ids, params, columns, numbers)
                     return
         super()._apply(move, step)
-
-
-@cache
-def _declares_terms(sampler: type[FusedSampler]) -> bool:
-    """Whether the class that defines `update` also defines `fused_terms`.
-
-    A subclass that overrides only `update` must not be moved by the kernel of its base.
-    """
-    owner = next(kind for kind in sampler.__mro__ if "update" in vars(kind))
-    return "fused_terms" in vars(owner)
