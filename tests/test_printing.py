@@ -15,11 +15,11 @@ def kept(draws, cycles=(0, 0, 1)):
 
 
 def test_draws_say_how_many_there_are_and_how_large(tmp_path):
-    assert str(MemoryDraws()) == "MemoryDraws: 0 draws, 0 cycles, 0 chains, 0 B"
-    assert str(kept(MemoryDraws())) == "MemoryDraws: 3 draws, 2 cycles, 1 chain, 180 B"
+    assert str(MemoryDraws()) == "MemoryDraws: 0 draws, 0 cycles, 0 chains, 0 MB"
+    assert str(kept(MemoryDraws())) == "MemoryDraws: 3 draws, 2 cycles, 1 chain, 0.00018 MB"
     store = kept(DrawStore(tmp_path / "mine"))
-    size = store.size_on_disk()
-    assert str(store) == f"DrawStore('{tmp_path / 'mine'}'): 3 draws, 2 cycles, 1 chain, {size} B"
+    words = f"3 draws, 2 cycles, 1 chain, {store.size_on_disk() / 1e6:.3g} MB"
+    assert str(store) == f"DrawStore('{tmp_path / 'mine'}'): {words}"
 
 
 def test_a_posterior_says_what_it_averages():

@@ -18,10 +18,7 @@ def inspect(
     folder: Folder,
     quick: Annotated[bool, typer.Option("--quick", help="Do not read and check draws.")] = False,
 ) -> None:
-    """Print the contents of a draw store; exits with code 1 if a file is damaged or left over.
-
-    Files that a killed run left over are removed when its chain is resumed.
-    """
+    """Print the contents of a draw store; exits with code 1 if a file is damaged."""
     if not (folder / "store.json").exists():
         raise ValueError(f"{folder} is not a draw store: it has no store.json")
     with warnings.catch_warnings(action="ignore", category=StoreWarning):  # printed below

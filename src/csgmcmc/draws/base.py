@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from csgmcmc.arguments import check_choice, check_count, check_kind, counted
 from csgmcmc.draws.manifest import Key
 from csgmcmc.draws.tensors import part_of
-from csgmcmc.files import readable_size
 from csgmcmc.schedules.base import Stage
 from csgmcmc.shards import local_shard, mesh_of
 
@@ -144,7 +143,7 @@ class Draws(ABC, Sequence[Draw]):
         cycles = len({(draw.chain_id, draw.cycle) for draw in self})
         counts = [(len(self), "draw"), (cycles, "cycle"), (len(self.chain_ids), "chain")]
         words = ", ".join(counted(number, noun) for number, noun in counts)
-        return f"{type(self).__name__}{self._place}: {words}, {readable_size(self._size())}"
+        return f"{type(self).__name__}{self._place}: {words}, {self._size() / 1e6:,.3g} MB"
 
     def _size(self) -> int:
         """Bytes of all draws."""
