@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-slow gpu-check lint bench dieharder faults docs release-check format clean
+.PHONY: help demo reproduce test test-slow gpu-check lint bench dieharder faults docs signatures release-check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ faults: $(READY) ## Kill, fill, damage and read stores many times; needs Linux, 
 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+signatures: $(READY) ## Write the public signatures into docs/api/signatures.txt
+	$(BIN)/python scripts/signatures.py
 
 release-check: $(READY) ## Build wheel and sdist into dist/, and try them in a new environment
 	$(BIN)/python scripts/release_check.py
