@@ -8,9 +8,10 @@ NO_PYTHON := no Python of at least 3.11 was found: install one, or name it, as i
 PIP := -m pip install -qq --disable-pip-version-check --root-user-action=ignore --no-warn-script-location
 READY := $(VENV)/.ready
 PEERS := .venv-peers
+LOWEST := .venv-lowest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-slow gpu-check lint bench dieharder faults docs signatures release-check format clean
+.PHONY: help demo reproduce test test-slow test-lowest gpu-check lint bench dieharder faults docs signatures release-check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -47,6 +48,19 @@ test: lint ## The gate: lint, then all tests but the slow ones
 test-slow: $(READY) ## The slow tests
 	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python $(PIP) -c constraints.txt -e '.[triton]' || true
 	$(PYTEST) -m slow
+
+# TORCH=2.6.0 is the lowest that pyproject.toml permits; PyPI's build of it is for GPUs.
+TORCH ?= 2.13.0
+$(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
+	$(if $(PYTHON),,$(error $(NO_PYTHON)))
+	$(PYTHON) -m venv $(LOWEST)
+	sed 's/^torch==.*/torch==$(TORCH)/' constraints-lowest.txt > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python $(PIP) -c $(LOWEST)/constraints.txt -e '.[test]'
+	@touch $@
+
+# What is old warns of what is new, so that here warnings are not errors.
+test-lowest: $(LOWEST)/.ready ## The tests, with the lowest versions that pyproject.toml permits
+	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile -q -o filterwarnings=ignore
 
 gpu-check: export PYTHONPATH := $(CURDIR)
 gpu-check: $(READY) ## On a machine with a GPU: bits, speed beside torch SGD, and the tests of devices
@@ -95,4 +109,4 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff format
 
 clean: ## Remove what was made here
-	rm -rf $(VENV) $(PEERS) site runs dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(LOWEST) site runs dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

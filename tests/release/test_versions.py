@@ -8,7 +8,14 @@ import pytest
 import yaml
 
 import csgmcmc
-from scripts.release_check import EXPECTED, machine_problems, sdist_problems
+from scripts.release_check import (
+    EXPECTED,
+    PAGES,
+    SNIPPET,
+    WITHOUT_PAGE,
+    machine_problems,
+    sdist_problems,
+)
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -66,3 +73,12 @@ def test_what_an_sdist_misses_is_found():
 def test_what_names_a_folder_of_this_machine_is_found():
     here = f"data = '{ROOT}/data'".encode()
     assert machine_problems({"a.py": here, "b.py": b"data"}) == [f"a.py names {ROOT}"]
+
+
+def test_every_extra_is_tried_by_a_page_that_says_to_install_it():
+    named = {name for extras in PAGES for name in extras.split(",")}
+    assert named | WITHOUT_PAGE == set(PROJECT["optional-dependencies"])
+    for extras, name in PAGES.items():
+        page = (ROOT / "docs" / "howto" / f"{name}.md").read_text(encoding="utf-8")
+        assert f"pip install '.[{extras}]'" in page
+        assert SNIPPET.findall(page)
