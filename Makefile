@@ -11,7 +11,7 @@ PEERS := .venv-peers
 LOWEST := .venv-lowest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-slow test-lowest gpu-check lint bench dieharder faults docs signatures release-check format clean
+.PHONY: help demo reproduce test test-slow test-lowest gpu-check lint bench dieharder faults docs signatures notebook release-check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -100,6 +100,9 @@ docs: $(READY) ## Build the documentation into site/
 
 signatures: $(READY) ## Write the public signatures into docs/api/signatures.txt
 	$(BIN)/python scripts/signatures.py
+
+notebook: $(READY) ## Write docs/quickstart.ipynb from docs/quickstart.md
+	$(BIN)/python scripts/notebook.py
 
 release-check: $(READY) ## Build wheel and sdist into dist/, and try them in a new environment
 	$(BIN)/python scripts/release_check.py
