@@ -11,7 +11,7 @@ PEERS := .venv-peers
 LOWEST := .venv-lowest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-slow test-lowest gpu-check lint bench dieharder faults docs signatures notebook release-check format clean
+.PHONY: help demo reproduce test test-slow test-lowest gpu-check lint bench dieharder faults docs signatures notebook gallery release-check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -103,6 +103,10 @@ signatures: $(READY) ## Write the public signatures into docs/api/signatures.txt
 
 notebook: $(READY) ## Write docs/quickstart.ipynb from docs/quickstart.md
 	$(BIN)/python scripts/notebook.py
+
+gallery: export PYTHONPATH := $(CURDIR)
+gallery: $(READY) ## Write docs/gallery.md, the list of all figures
+	$(BIN)/python scripts/gallery.py
 
 release-check: $(READY) ## Build wheel and sdist into dist/, and try them in a new environment
 	$(BIN)/python scripts/release_check.py
