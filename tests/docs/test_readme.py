@@ -16,7 +16,7 @@ from tests.docs.test_numbers import EVIDENCE, QUOTED
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PRINTED = re.compile(r"^```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PROSE = re.sub(r"^```.*?^```", "", README, flags=re.DOTALL | re.MULTILINE)
+PROSE = re.sub(r"^```.*?^```|\]\(\S+\)", "", README, flags=re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 # Other processors round otherwise, and 6,000 steps amplify that: most numbers by little, and how
 # many draws would be needed by much.
@@ -55,15 +55,17 @@ def test_the_figure_has_the_numbers_below_it(tmp_path):
     console = Console(record=True, width=100)
     regression.show_regression(regression.RegressionDemo(), tmp_path, console)
     printed = console.export_text()
-    ratios = {
-        name: re.findall(rf"{name}[^\n]*?(\d\.\d+)\D*$", printed, re.MULTILINE)
+    numbers = {
+        name: re.findall(r"\d\.\d+", line)
+        for line in printed.splitlines()
         for name in ("SGDM", "ensemble", "cSGHMC")
-    }
-    below = PROSE.partition("regression.png)")[2].partition("\n## ")[0]
+        if name in line
+    }  # the second is relative to the exact one
+    below = PROSE.partition("\n![")[2].partition("\n## ")[0]
     shown = [float(number) for number in re.findall(r"(\d\.\d+) times", below)]
     assert len(shown) == 2
     for name, expected in (("cSGHMC", shown[0]), ("SGDM", shown[1]), ("ensemble", shown[1])):
-        assert float(ratios[name][0]) == pytest.approx(expected, abs=0.03), printed
+        assert float(numbers[name][1]) == pytest.approx(expected, abs=0.03), printed
 
 
 def rows(text: str) -> list[str]:

@@ -82,3 +82,23 @@ def test_every_extra_is_tried_by_a_page_that_says_to_install_it():
         page = (ROOT / "docs" / "howto" / f"{name}.md").read_text(encoding="utf-8")
         assert f"pip install '.[{extras}]'" in page
         assert SNIPPET.findall(page)
+
+
+def test_the_lowest_versions_are_those_that_are_tested():
+    """Of what the library and the extras for users need; torch apart, see CONTRIBUTING."""
+    lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
+    tested = dict(line.lower().split("==") for line in lines if "==" in line)
+    extras = [
+        each
+        for name, needed in PROJECT["optional-dependencies"].items()
+        if name not in {"triton", "docs", "test", "dev"}
+        for each in needed
+    ]
+    lowest = {}
+    for each in [*PROJECT["dependencies"], *extras]:
+        name, version = re.findall(r"^([\w-]+)>=([\d.]+)", each)[0]
+        lowest[name.lower()] = version
+    del lowest["torch"]
+    assert len(lowest) > 12
+    short = {name: re.sub(r"(\.0)+$", "", tested[name]) for name in lowest}
+    assert short == {name: re.sub(r"(\.0)+$", "", version) for name, version in lowest.items()}
