@@ -102,3 +102,22 @@ def test_the_lowest_versions_are_those_that_are_tested():
     assert len(lowest) > 12
     short = {name: re.sub(r"(\.0)+$", "", tested[name]) for name in lowest}
     assert short == {name: re.sub(r"(\.0)+$", "", version) for name, version in lowest.items()}
+
+
+def test_the_workflow_runs_targets_that_exist_on_all_versions_of_python():
+    path = ROOT / ".github" / "workflows" / "test.yml"
+    if not path.exists():
+        pytest.skip("a source distribution has no workflows")
+    text = path.read_text(encoding="utf-8")
+    jobs = yaml.safe_load(text)["jobs"]
+    targets = set(re.findall(r"\bmake ([\w-]+)", text))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {"test", "test-slow", "test-lowest", "release-check"} == targets
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    matrix = jobs["test"]["strategy"]["matrix"]
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert {each["os"] for each in matrix["include"]} == {"macos-latest"}
+    torch = re.findall(r"TORCH=([\d.]+)", text)
+    assert [f"torch>={version}".removesuffix(".0") for version in torch] == [
+        each for each in PROJECT["dependencies"] if each.startswith("torch")
+    ]
