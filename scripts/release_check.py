@@ -66,6 +66,7 @@ PAGES = {
 WITHOUT_PAGE = {"plot", "triton", "docs", "test", "dev"}
 SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 DATA = (".bin", ".gz", ".npy", ".npz", ".parquet", ".pkl", ".pt", ".safetensors", ".tar", ".zip")
+FIXTURES = re.compile(r"tests/\w+/fixtures/")  # files of released formats
 MOST_BYTES = {".tar.gz": 8_000_000, ".whl": 1_000_000}
 
 TYPED = """\
@@ -154,7 +155,7 @@ def sdist_problems(files: Collection[str]) -> list[str]:
         name
         for name in files
         if name.split("/")[0] not in ALLOWED
-        or name.endswith(DATA)
+        or (name.endswith(DATA) and not FIXTURES.match(name))
         or (name.startswith("docs/results/") and not RESULTS.fullmatch(name))
         or "__pycache__" in name
     )
