@@ -72,12 +72,13 @@ MOST_BYTES = {".tar.gz": 8_000_000, ".whl": 1_000_000}
 TYPED = """\
 import torch
 import csgmcmc
+from csgmcmc.draws import Draws
 
 model = torch.nn.Linear(2, 2)
 sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, num_data=10)
 schedule = csgmcmc.Cyclical(steps=10, cycles=2, draws_per_cycle=1)
 tick: csgmcmc.Tick = schedule.apply(sampler, 0)
-draws: csgmcmc.draws.Draws = csgmcmc.MemoryDraws()
+draws: Draws = csgmcmc.MemoryDraws()
 posterior = csgmcmc.Posterior(model, draws)
 """
 MISTYPED = """\
