@@ -231,7 +231,8 @@ def cycle_table(evaluation: Evaluation) -> str:
         counted = weights if weights.any() else here.astype(float)
         average = np.average(evaluation.members[here], axis=0, weights=counted[here])
         scores = f"{evaluation.nll(counted):.4f}", shown.format(evaluation.error(average))
-        rows.append([str(number), *scores, f"{weights.sum():.3f}"])
+        is_start = evaluation.drawn is not None and not evaluation.drawn[here].any()
+        rows.append(["start" if is_start else str(number), *scores, f"{weights.sum():.3f}"])
     header, kinds = ["cycle", "NLL", name, "weight"], ["", *["number"] * 3]
     return table(header, rows, kinds=kinds, title="Average of the draws of each cycle")
 
