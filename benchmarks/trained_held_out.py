@@ -26,8 +26,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import csgmcmc
 from benchmarks.trained_network import digits
 from csgmcmc.errors import SamplingWarning
-from csgmcmc.posterior.scaling import HeldOut
-from csgmcmc.trained import MIN_GAIN
+from csgmcmc.trained import MIN_GAIN, HeldOut
 
 RESULTS = Path("benchmarks/results/trained_held_out.jsonl")
 FIGURE = Path("docs/images/trained-network.png")
@@ -53,8 +52,7 @@ def train(loader: DataLoader[Any], weight_decay: float, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     layers = nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU(), nn.Linear(50, 10)
     model = nn.Sequential(*layers)
-    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": weight_decay}
-    optimizer = torch.optim.SGD(model.parameters(), **options)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9, weight_decay=weight_decay)
     for _ in range(100):
         for inputs, labels in loader:
             optimizer.zero_grad()
@@ -137,7 +135,7 @@ def figure() -> None:
         y = [one["network_scaled"] - one["average_scaled"] for one in own]
         axes.plot(x, y, marker, label=setting, alpha=0.8)
     axes.axhline(0, color="0.6", lw=0.8)
-    axes.axvline(MIN_GAIN, color="0.6", lw=0.8, ls="--", label="kept below: the network")
+    axes.axvline(MIN_GAIN, color="0.6", lw=0.8, ls="--", label="left of it, the network is kept")
     axes.set_xlabel("gain on held-out digits, in standard errors")
     axes.set_ylabel("gain in NLL on other digits")
     axes.legend(frameon=False)

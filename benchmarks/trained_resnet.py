@@ -43,7 +43,7 @@ import csgmcmc
 from csgmcmc.diagnostics import accuracy, auroc, calibration_error, negative_log_likelihood
 from csgmcmc.draws import Draws
 from csgmcmc.posterior import Categorical
-from csgmcmc.posterior.scaling import Fit, HeldOut
+from csgmcmc.trained import Fit, HeldOut
 from paper.data.augmentation import PlainBatches, Standard, TrainingBatches
 from paper.data.cifar import Images, cifar
 from paper.networks.resnet import ResNet, resnet20
@@ -225,7 +225,8 @@ def laplace_diagonal(prior: float) -> Callable[[Task, int, int], Array]:
         with torch.no_grad():
             for batch in task.batches(task.test, task.others):
                 outputs = partial(_outputs, model, batch)
-                logits = [sum(jvp(outputs, (means,), (move,))) for move in moves]
+                both = [jvp(outputs, (means,), (move,)) for move in moves]
+                logits = [each[0] + each[1] for each in both]
                 found.append(torch.stack(logits).softmax(-1).clamp_min(1e-30).log())
         return torch.cat(found, 1).double().numpy()
 

@@ -12,9 +12,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from csgmcmc.arguments import check_count, check_items, check_kind, check_number, shown
@@ -27,13 +29,11 @@ from csgmcmc.loop.checkpoint import all_tensors
 from csgmcmc.loop.num_data import default_num_data
 from csgmcmc.lr_range import TEST_TEMPERATURE, suggest_lr
 from csgmcmc.posterior import Posterior
+from csgmcmc.posterior.passes import Outputs, over_draws
 from csgmcmc.randomness import seeded
 from csgmcmc.samplers import SGHMC, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Joined, Schedule
 from csgmcmc.stacked import Stack
-
-if TYPE_CHECKING:
-    from csgmcmc.posterior.scaling import Fit
 
 LAST_LAYER = "last layer"
 # Options of the chain that the range test takes, too.
@@ -165,20 +165,16 @@ def _schedule(steps: int, cycles: int | None, draws: int, is_adaptive: bool) -> 
 
 def _weighed(posterior: Posterior, held_out: Iterable[Any], options: dict[str, Any]) -> Posterior:
     """The same draws, the first of them the trained network, with weights and a temperature."""
-    from csgmcmc.posterior.scaling import HeldOut  # noqa: PLC0415  (slow to import)
-
-    found, groups = HeldOut(posterior, held_out), posterior.cycles
-    network = found.fit(np.where(groups == 0, 0, -1))
-    average = chosen = found.fit(groups)
-    first = found.fit(np.where(groups == 1, 0, -1))
-    has_cycles = posterior.run is not None and isinstance(posterior.run.schedule, Cyclical)
-    if has_cycles and _errors_ahead(first, network) < -MAX_LOSS:
+    fit, groups, chain = HeldOut(posterior, held_out).fit, posterior.cycles, options["run"]
+    network, first = (fit(np.where(groups == number, 0, -1)) for number in (0, 1))
+    average = chosen = fit(groups)
+    if isinstance(chain.schedule, Cyclical) and errors_ahead(first, network) < -MAX_LOSS:
         warn(
             f"the first cycle predicts worse than the trained network (NLL {first.nll:.4g} and "
             f"{network.nll:.4g}, each scaled): take fewer cycles or more epochs, or a lower lr",
             SamplingWarning,
         )
-    if _errors_ahead(average, network) < MIN_GAIN:
+    if errors_ahead(average, network) < MIN_GAIN:
         chosen = network
         warn(
             f"no gain over the scaled network: keep it (held-out NLL {network.nll:.4g}, of the "
@@ -190,7 +186,53 @@ def _weighed(posterior: Posterior, held_out: Iterable[Any], options: dict[str, A
     return Posterior(posterior.model, posterior.draws, chosen.weights, **options)
 
 
-def _errors_ahead(one: "Fit", other: "Fit") -> float:
+class Fit(NamedTuple):
+    """Weights of draws, a temperature of logits if there are any, and held-out log-scores."""
+
+    weights: NDArray[np.float64]
+    temperature: float | None
+    scores: NDArray[np.float64]
+
+    @property
+    def nll(self) -> float:
+        """Mean over the held-out points."""
+        return -float(self.scores.mean())
+
+
+class HeldOut:
+    """The outputs of every draw for held-out data, in memory, to be scored at any temperature."""
+
+    def __init__(self, posterior: Posterior, loader: Iterable[Any]) -> None:
+        self.likelihood = posterior.likelihood
+        self._batches = list(over_draws(posterior, loader, "scoring", Outputs))
+
+    def fit(self, groups: NDArray[np.int64]) -> Fit:
+        """The weights of groups of draws, and the temperature, with the best log score.
+
+        Groups are numbered from 0; -1 is none. For each temperature the weights are a convex
+        problem; that of the temperature has one dimension.
+        """
+        from scipy.optimize import minimize_scalar  # noqa: PLC0415  (slow to import)
+
+        if self.likelihood.temperature is None:
+            return self._stacked(groups, None)
+        found: Any = minimize_scalar(
+            lambda log: self._stacked(groups, math.exp(log)).nll, bounds=(-3, 3), method="bounded"
+        )
+        return self._stacked(groups, math.exp(found.x))
+
+    def _stacked(self, groups: NDArray[np.int64], temperature: float | None) -> Fit:
+        from csgmcmc.posterior.weights import stacking_weights  # noqa: PLC0415  (slow to import)
+
+        likelihood = self.likelihood if temperature is None else self.likelihood.scaled(temperature)
+        found = torch.cat([batch.scores(likelihood) for batch in self._batches], 1).cpu().numpy()
+        weights = stacking_weights(found, groups)
+        counted = weights > 0
+        scores = np.logaddexp.reduce(found[counted] + np.log(weights[counted])[:, None])
+        return Fit(weights, temperature, scores)
+
+
+def errors_ahead(one: Fit, other: Fit) -> float:
     """Gain in log score of one fit over another, in standard errors of the paired points."""
     gains = one.scores - other.scores
     return float(gains.mean() / max(gains.std() / math.sqrt(len(gains)), 1e-12))

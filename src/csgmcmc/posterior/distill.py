@@ -1,9 +1,9 @@
-"""One network that is trained to predict as the average of many does.
+"""One network that is trained to predict as an average does.
 
-    min over the student's weights of  E_x KL(p(. | x) || q(. | x)),
+    min over its weights of  E_x KL(p(. | x) || q(. | x)),    p the average, q the network
 
-with p the averaged probabilities and q those of the student (Hinton, Vinyals and Dean, "Distilling
-the Knowledge in a Neural Network", 2015; Balan et al., "Bayesian Dark Knowledge", NeurIPS 2015).
+(Hinton et al., "Distilling the Knowledge in a Neural Network", 2015; Balan et al., "Bayesian Dark
+Knowledge", NeurIPS 2015).
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,25 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import poisson_nll_loss
 
-from csgmcmc.arguments import check_number
-from csgmcmc.loaders import describe_loader
 from csgmcmc.loop import Chain
 from csgmcmc.posterior.likelihoods.base import ClassLikelihood
-from csgmcmc.posterior.predictive import ClassPredictive
 from csgmcmc.randomness import generators_of, seeded
 from csgmcmc.schedules import Cyclical
 
 if TYPE_CHECKING:
     from csgmcmc.posterior.posterior import Posterior
 
-Taught = tuple[Tensor, Tensor]
-"""Averaged probabilities, (classes, batch, ...), and mutual information, (batch, ...)."""
-
 
 def distill(
     posterior: "Posterior",
     student: nn.Module,
-    loader: Iterable[Any],
+    loader: Any,
     optimizer: torch.optim.Optimizer,
     *,
     epochs: float,
@@ -46,30 +40,21 @@ def distill(
         raise ValueError(f"only probabilities of classes can be distilled, not {likelihood}")
     if likelihood.temperature is not None:  # the student has the scaled probabilities unscaled
         likelihood = likelihood.scaled(1.0)
-    check_number("epochs", epochs, above=0)
-    batches = describe_loader(loader)["batches"]
-    if batches is None:
-        raise ValueError("loader has no length, so that steps cannot be counted in epochs")
 
-    def loss(outputs: Any, taught: Taught) -> Tensor:
-        probs, uncertainty = taught
-        if not mutual_information:
-            return divergence(probs, likelihood.log_probs(outputs.unsqueeze(0))[0][0])
-        logits, log_uncertainty = outputs
-        both = divergence(probs, likelihood.log_probs(logits.unsqueeze(0))[0][0])
-        return both + poisson_nll_loss(log_uncertainty.reshape(uncertainty.shape), uncertainty)
+    def loss(outputs: Any, taught: tuple[Tensor, Tensor]) -> Tensor:
+        probs, wanted = taught  # classes first
+        outputs, log_found = outputs if mutual_information else (outputs, None)
+        log_probs = likelihood.log_probs(outputs.unsqueeze(0))[0][0]
+        divergence = (torch.xlogy(probs, probs) - probs * log_probs).sum(0).mean()
+        if log_found is None:
+            return divergence
+        return divergence + poisson_nll_loss(log_found.reshape(wanted.shape), wanted)
 
-    schedule = Cyclical(max(1, round(epochs * batches)), cycles=1, draws_per_cycle=1)
-    lessons = _Lessons(posterior, loader, mix)
+    schedule = Cyclical(max(1, round(epochs * len(loader))), cycles=1, draws_per_cycle=1)
+    options = {"watch": False, "progress": posterior.progress, **chain_options}
     with seeded(seed):
-        options = {"watch": False, "progress": posterior.progress, **chain_options}
-        Chain(student, loss, lessons, optimizer, schedule, **options).run()
+        Chain(student, loss, _Lessons(posterior, loader, mix), optimizer, schedule, **options).run()
     return student.eval()
-
-
-def divergence(probs: Tensor, log_probs: Tensor) -> Tensor:
-    """Mean KL divergence of predictions from `probs`, both with the classes first."""
-    return (torch.xlogy(probs, probs) - probs * log_probs).sum(0).mean()
 
 
 class _Lessons:
@@ -79,13 +64,11 @@ class _Lessons:
         self.posterior, self.loader, self.mix = posterior, loader, mix
         self.generators = generators_of(loader)
 
-    def __iter__(self) -> Iterator[tuple[Any, Taught]]:
+    def __iter__(self) -> Iterator[Any]:
         for batch in self.loader:
             inputs, _ = self.posterior.split(batch)
-            if self.mix:
-                inputs = mixed(inputs)
+            inputs = mixed(inputs) if self.mix else inputs
             average = self.posterior.predict(inputs)
-            assert isinstance(average, ClassPredictive)  # noqa: S101  (the likelihood is of classes)
             probs, dim = average.probs, average.class_dim
             probs = torch.stack([1 - probs, probs]) if dim is None else probs.movedim(dim, 0)
             yield inputs, (probs, average.mutual_information)

@@ -128,7 +128,7 @@ class Outputs:
 
 
 class Scores(Outputs):
-    """The same without keeping the outputs."""
+    """Log-likelihood of each data point of a batch under each draw; outputs are not kept."""
 
     def __init__(self, likelihood: "Likelihood", targets: Tensor | None) -> None:
         super().__init__(targets)

@@ -264,22 +264,17 @@ class Posterior:
     ) -> nn.Module:
         """Train one network to predict as the average does; for likelihoods of classes.
 
-        It minimises the KL divergence of its probabilities from the averaged ones, which already
-        have the likelihood's temperature. What is lost is the disagreement of the draws, unless the
-        student learns it as an output of its own.
-
         Args:
-            student: a network with outputs like those of the model, trained in place and returned
-                in evaluation mode.
+            student: a network with outputs like the model's, trained in place and returned in
+                evaluation mode.
             loader: inputs like those that it will serve, such as the training data with their
-                augmentation, or unlabelled ones. Targets are ignored.
+                augmentation, or unlabelled ones; it has a length, and targets are ignored.
             optimizer: of the student's parameters; its lr falls to 0 along a cosine.
             epochs: passes over the loader.
-            options: `mix=True`: average each input with another one of its batch, by random
-                weights, where the average says more than on its training data;
-                `mutual_information=True`: the student returns a pair, its outputs and the logarithm
-                of the mutual information, of shape (batch,); `seed`, by default 0; and further
-                arguments of `Chain`, such as `clip`.
+            options: `mix=True` averages each input with another one of its batch, by random
+                weights. With `mutual_information=True` the student returns a pair, its outputs and
+                the logarithm of the mutual information, of shape (batch,). Also `seed`, by default
+                0, and further arguments of `Chain`.
         """
         from csgmcmc.posterior.distill import distill  # noqa: PLC0415  (slow to import)
 
