@@ -29,9 +29,10 @@ from csgmcmc.loop.checkpoint import all_tensors
 from csgmcmc.loop.num_data import default_num_data
 from csgmcmc.lr_range import TEST_TEMPERATURE, suggest_lr
 from csgmcmc.posterior import Posterior
-from csgmcmc.posterior.passes import Outputs, over_draws
+from csgmcmc.posterior.likelihoods import Likelihood
+from csgmcmc.posterior.passes import Scores, over_draws
 from csgmcmc.randomness import seeded
-from csgmcmc.samplers import SGHMC, Sampler
+from csgmcmc.samplers import SGHMC, AdamSGHMC, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Joined, Schedule
 from csgmcmc.stacked import Stack
 
@@ -89,8 +90,8 @@ def posterior_from_trained(
         only: which weights to sample: "last layer", or names of parameters or of modules, such as
             "head" or ["encoder.3", "head.bias"]. By default all that require gradients.
         draws: how many to keep, divided among the cycles.
-        sampler: a class of samplers, such as `AdamSGHMC` after training with Adam or AdamW, or a
-            function that takes the same arguments, e.g. `partial(SGHMC, momentum=0.5)`.
+        sampler: a class, such as `AdamSGHMC` after training with Adam or AdamW, or a function that
+            takes the same arguments, e.g. `partial(SGHMC, momentum=0.5)`.
         lr: step size; by default a thirtieth of that at which the loss doubles, from a range test,
             and for cycles, which only begin with it, a tenth.
         temperature: 1 samples the posterior. With more weights than data a lower one predicts
@@ -120,16 +121,15 @@ def posterior_from_trained(
         sampler = partial(SGHMC, momentum=0.9)
     make_sampler = partial(sampler, num_data=num_data, seed=seed)
     params = [param for param in sampled.parameters() if param.requires_grad]
-    is_adaptive = make_sampler(params, 1.0).preconditioned
+    is_adaptive = isinstance(make_sampler(params, 1.0), AdamSGHMC)
     schedule = _schedule(steps, cycles, draws, is_adaptive)
     with seeded(seed):  # so that a resumed run finds the same lr
         if lr is None:
             names = chain_options.keys() & RANGE_TEST_OPTIONS
             options = {name: chain_options[name] for name in names}
-            # Without the prior, which raises the loss too if it is narrower than in training. A
-            # preconditioner adapts without noise.
-            heat = 0.0 if is_adaptive else TEST_TEMPERATURE
-            cold = partial(make_sampler, temperature=heat)
+            # Without the prior, which raises the loss too if it is narrower than in training; and
+            # for Adam, whose preconditioner adapts without it, without noise.
+            cold = partial(make_sampler, temperature=0.0 if is_adaptive else TEST_TEMPERATURE)
             lr = suggest_lr(sampled, loss, data, sampler=cold, trained=True, **options).lr
             lr *= 1 if cycles is None else 3
         made = make_sampler(params, lr, temperature=temperature, weight_decay=weight_decay)
@@ -204,7 +204,8 @@ class HeldOut:
 
     def __init__(self, posterior: Posterior, loader: Iterable[Any]) -> None:
         self.likelihood = posterior.likelihood
-        self._batches = list(over_draws(posterior, loader, "scoring", Outputs))
+        kept = partial(_Outputs, self.likelihood)
+        self._batches = list(over_draws(posterior, loader, "scoring", kept))
 
     def fit(self, groups: NDArray[np.int64]) -> Fit:
         """The weights of groups of draws, and the temperature, with the best log score.
@@ -232,10 +233,20 @@ class HeldOut:
         return Fit(weights, temperature, scores)
 
 
+class _Outputs(Scores):
+    """The outputs of all draws for one batch, to be scored later."""
+
+    def add(self, numbers: list[int], outputs: Any) -> None:
+        self.parts.append(outputs)
+
+    def scores(self, likelihood: Likelihood) -> torch.Tensor:
+        return torch.cat([likelihood.log_prob(part, self.targets) for part in self.parts])
+
+
 def errors_ahead(one: Fit, other: Fit) -> float:
     """Gain in log score of one fit over another, in standard errors of the paired points."""
     gains = one.scores - other.scores
-    return float(gains.mean() / max(gains.std() / math.sqrt(len(gains)), 1e-12))
+    return float(gains.mean() / max(gains.std() / math.sqrt(len(gains)), 1e-6))
 
 
 def _prepared(model: nn.Module, only: str | Sequence[str] | None) -> nn.Module:

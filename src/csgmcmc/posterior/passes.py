@@ -105,36 +105,21 @@ def plain_split(batch: Any) -> tuple[Any, Any]:
     return batch, None
 
 
-class Outputs:
-    """Outputs of all draws for one batch, and its targets."""
+class Scores:
+    """Log-likelihood of each data point of a batch under each draw, (draws, points)."""
 
-    def __init__(self, targets: Tensor | None) -> None:
+    def __init__(self, likelihood: "Likelihood", targets: Tensor | None) -> None:
         if targets is None:
             raise ValueError(
                 "loader must give pairs of inputs and targets, the targets a tensor: for a single "
                 "batch, give [(inputs, targets)]; for batches of another form, give the posterior "
                 "a split= function"
             )
-        self.targets = targets
-        self.parts: list[Any] = []
+        self.likelihood, self.targets = likelihood, targets
+        self.parts: list[Tensor] = []
 
     def add(self, numbers: list[int], outputs: Any) -> None:
         """Add the outputs of some draws; `numbers` ascend from call to call."""
-        self.parts.append(outputs)
-
-    def scores(self, likelihood: "Likelihood") -> Tensor:
-        """Log-likelihood of each data point under each draw, (draws, points)."""
-        return torch.cat([likelihood.log_prob(part, self.targets) for part in self.parts])
-
-
-class Scores(Outputs):
-    """Log-likelihood of each data point of a batch under each draw; outputs are not kept."""
-
-    def __init__(self, likelihood: "Likelihood", targets: Tensor | None) -> None:
-        super().__init__(targets)
-        self.likelihood = likelihood
-
-    def add(self, numbers: list[int], outputs: Any) -> None:
         self.parts.append(self.likelihood.log_prob(outputs, self.targets))
 
     def result(self) -> Tensor:
