@@ -42,16 +42,9 @@ for _ in range(30):
 with torch.no_grad():
     print(f"trained for 30 epochs: NLL {cross_entropy(model(test), wanted):.3f}")
 
+options = {"epochs": 40, "cycles": 4, "weight_decay": 1e-3, "folder": folder, "progress": False}
 posterior = csgmcmc.posterior_from_trained(
-    model,
-    cross_entropy,
-    loader,
-    held_out=held_out,
-    epochs=40,
-    cycles=4,
-    weight_decay=1e-3,  # as in the training
-    folder=folder,
-    progress=False,
+    model, cross_entropy, loader, held_out=held_out, **options
 )
 nll = nll_loss(posterior.predict(test).log_probs, wanted)
 print(f"average of the network and {len(posterior.draws) - 1} draws: NLL {nll:.3f}")

@@ -170,3 +170,5 @@ def test_what_cannot_be_distilled_is_said():
     optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
     with pytest.raises(ValueError, match="only probabilities of classes can be distilled"):
         posterior.distill(student, [inputs_of(3)], optimizer, epochs=1)
+    with pytest.raises(ValueError, match="epochs must be above 0"):
+        linear_posterior().distill(student, [inputs_of(3)], optimizer, epochs=0)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import poisson_nll_loss
 
+from csgmcmc.arguments import check_number
 from csgmcmc.loop import Chain
 from csgmcmc.posterior.likelihoods.base import ClassLikelihood
 from csgmcmc.randomness import generators_of, seeded
@@ -35,6 +36,7 @@ def distill(
     **chain_options: Any,
 ) -> nn.Module:
     """Train `student` in place; see `Posterior.distill`."""
+    check_number("epochs", epochs, above=0)
     likelihood = posterior.likelihood
     if not isinstance(likelihood, ClassLikelihood):
         raise ValueError(f"only probabilities of classes can be distilled, not {likelihood}")
