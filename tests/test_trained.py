@@ -1,5 +1,6 @@
 """A posterior from trained weights: right around the mode, and of the chosen weights alone."""
 
+import re
 import warnings
 from functools import cache, partial
 
@@ -12,8 +13,10 @@ from torch.nn.functional import cross_entropy, nll_loss
 from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import SGHMC, AdamSGHMC, Draw, DrawStore, Posterior, posterior_from_trained, stack
+from csgmcmc.checks.evaluation import evaluate
 from csgmcmc.errors import SamplingWarning, SettingsMismatchError
 from csgmcmc.posterior import Gaussian
+from csgmcmc.report.page import cycle_table
 
 ROWS, NOISE, DECAY = 100, 0.25, 0.02
 
@@ -346,3 +349,13 @@ def test_numbers_are_weighed_without_a_temperature(tmp_path):
     assert found[0].likelihood.temperature is None
     assert np.array_equal(found[0].weights, found[1].weights)
     assert found[0].store is not None
+
+
+@pytest.mark.filterwarnings("ignore:no gain over the scaled network")
+def test_a_report_shows_the_network_beside_the_cycles():
+    pytest.importorskip("matplotlib")
+    loader, held_out, others = digits()
+    options = {**QUICK, "held_out": held_out, "epochs": 6, "cycles": 2}
+    posterior = posterior_from_trained(trained_on_digits(0, 2), cross_entropy, loader, **options)
+    table = cycle_table(evaluate(posterior, others))
+    assert re.findall(r"<t[dh][^>]*>(start|\d)</t[dh]>", table) == ["start", "1", "2"]
