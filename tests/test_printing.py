@@ -26,7 +26,7 @@ def test_a_posterior_says_what_it_averages():
     draws = kept(MemoryDraws())
     assert str(Posterior(nn.Linear(4, 3), draws)).splitlines() == [
         "Posterior of Linear with 15 weights: 3 draws, 2 cycles, 1 chain",
-        "  likelihood Categorical(dim=1, ignore_index=-100), on cpu",
+        "  likelihood Categorical(dim=1, ignore_index=-100, temperature=1.0), on cpu",
         "  weights equal",
     ]
     weighed = Posterior(nn.Linear(4, 3), draws, [1, 2, 1], likelihood=Gaussian(0.25))

@@ -85,8 +85,8 @@ def r_hat_interval(arranged: Array) -> Interval:
 
 def check_diversity(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     """What averaging gains over the mean draw: nothing if all draws predict the same."""
-    if len(evaluation.weights) == 1:
-        return Verdict(None, "needs at least 2 draws")
+    if np.count_nonzero(evaluation.weights) == 1:
+        return Verdict(None, "needs at least 2 draws of a weight above 0")
     mean = (evaluation.weights[:, None] * evaluation.log_scores).sum(0)
     gains = (evaluation.average_scores() - mean) / evaluation.targets_per_point
     found = mean_interval(gains)
@@ -116,10 +116,14 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
         if evaluation.probs is not None:
             words += f" ({number(numbers['nll_picked_draw_scaled'])} scaled by a temperature)"
         rivals["the best draw"] = scaled if scaled.mean() > picked.mean() else picked
-    if evaluation.start_scores is not None:
-        rivals["the starting network"] = evaluation.start_scores / evaluation.targets_per_point
-        numbers["nll_start"] = float(-rivals["the starting network"].mean())
+    if evaluation.start is not None:
+        start, scaled = _picked_draw(evaluation.start)
+        numbers["nll_start"] = float(-start.mean())
         words += f", of the starting network {number(numbers['nll_start'])}"
+        if evaluation.probs is not None:
+            numbers["nll_start_scaled"] = float(-scaled.mean())
+            words += f" ({number(numbers['nll_start_scaled'])} scaled)"
+        rivals["the starting network"] = scaled if scaled.mean() > start.mean() else start
     if not rivals:
         return Verdict(None, f"{words}, the only draw")
     name = max(rivals, key=lambda each: float(rivals[each].mean()))

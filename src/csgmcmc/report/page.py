@@ -225,13 +225,14 @@ def cycle_table(evaluation: Evaluation) -> str:
     """A table of the scores of each cycle; its draws count equally if their weights are 0."""
     name, shown = ERRORS[evaluation.probs is not None]
     rows = []
-    for number, cycle in enumerate(dict.fromkeys(evaluation.cycles.tolist()), start=1):
+    started = evaluation.drawn is not None and not evaluation.drawn[0]  # with a trained network
+    for number, cycle in enumerate(dict.fromkeys(evaluation.cycles.tolist()), start=not started):
         here = evaluation.cycles == cycle
         weights = np.where(here, evaluation.weights, 0.0)
         counted = weights if weights.any() else here.astype(float)
         average = np.average(evaluation.members[here], axis=0, weights=counted[here])
         scores = f"{evaluation.nll(counted):.4f}", shown.format(evaluation.error(average))
-        rows.append([str(number), *scores, f"{weights.sum():.3f}"])
+        rows.append([str(number) if number else "start", *scores, f"{weights.sum():.3f}"])
     header, kinds = ["cycle", "NLL", name, "weight"], ["", *["number"] * 3]
     return table(header, rows, kinds=kinds, title="Average of the draws of each cycle")
 
