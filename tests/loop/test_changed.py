@@ -138,8 +138,9 @@ def test_a_run_that_is_overwritten_is_a_new_one_and_other_chains_stay(tmp_path, 
 
 def test_the_base_of_draws_is_deleted_with_the_last_chain(tmp_path):
     def chain(value):
-        model = nn.Sequential(nn.Linear(5, 3), nn.Linear(3, 2))
-        nn.init.constant_(model[0].requires_grad_(False).weight, value)
+        first = nn.Linear(5, 3).requires_grad_(False)
+        nn.init.constant_(first.weight, value)
+        model = nn.Sequential(first, nn.Linear(3, 2))
         sampler = SGHMC(model[1].parameters(), lr=0.1, num_data=40)
         loader = DataLoader(TensorDataset(INPUTS, LABELS), batch_size=10)
         draws = DrawStore(tmp_path, only=lambda name: name.startswith("1"))
@@ -212,11 +213,14 @@ def test_data_that_differ_by_rounding_are_the_same(tmp_path, noise):
 def test_random_examples_are_compared_where_they_are_not_random(tmp_path):
     """With augmentation, from the global generator or another one, labels are compared."""
     augmented = Scaled(noise=lambda: torch.rand(()))
-    assert read_examples(DataLoader(augmented)).values["0"][0] is None
+    values = read_examples(DataLoader(augmented)).values
+    assert values is not None
+    assert values["0"][0] is None
     own = torch.Generator().manual_seed(1)
     hidden = Scaled(noise=lambda: torch.rand((), generator=own))
     found = read_examples(DataLoader(hidden))
     assert found.batch is None
+    assert found.values is not None
     assert found.values["20"][0] is None
     assert found.values["20"][1][0] == LABELS[20]
     make_chain(tmp_path, data=augmented).run()

@@ -186,6 +186,8 @@ def _judge_temperature(
     holds = interval.within(*bounds)
     words = f"temperature {number(heat.low)} to {number(heat.high)}, asked for "
     words += f"{number(heat.target)} (to a factor of {TEMPERATURE_FACTOR})"
+    if heat.low < 0:
+        words += " (an estimate from few draws may be below 0)"
     random = sorted({type(m).__name__ for m in run.stepper.model.modules() if _is_random(m)})
     if random and holds is not False:
         return Verdict(None, f"{', '.join(random)} in training mode makes the loss random; {words}")

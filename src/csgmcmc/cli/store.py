@@ -47,7 +47,7 @@ def report(
 ) -> None:
     """Make a page of a folder, or of two side by side; with a posterior it has scores."""
     from csgmcmc.report import compare, report_folder  # noqa: PLC0415  (slow to import)
-    from csgmcmc.report.comparison import compare_folders  # noqa: PLC0415
+    from csgmcmc.report.comparison import compare_stores  # noqa: PLC0415
 
     if len(folders) > 2:
         raise ValueError(f"one folder, or two to compare, got {len(folders)}")
@@ -60,7 +60,7 @@ def report(
     if len(made) == 2:
         page = compare(made[0][0], made[1][0], made[0][1])
     elif len(stores) == 2:
-        page = compare_folders(*stores)
+        page = compare_stores(*stores)
     else:
         page = made[0][0].report(made[0][1]) if made else report_folder(folders[0])
     typer.echo(f"page: {page.save(out or folders[-1] / 'report.html')}")

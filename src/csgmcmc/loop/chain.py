@@ -169,6 +169,13 @@ class Chain:
         self._watches = watch and data is not None
         self._watch: Watch | None = None
 
+    def __repr__(self) -> str:
+        how = f"{type(self.schedule).__name__}, {describe_position(self.stepper)}"
+        return (
+            f"Chain {self.chain_id} of {type(self.model).__name__}: {how}\n"
+            f"  {type(self.sampler).__name__}, draws in {self._folder or 'memory'}"
+        )
+
     @property
     def chain_id(self) -> int:
         """Number of the chain; for a stack, of its first chain."""

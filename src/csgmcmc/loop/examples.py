@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from csgmcmc.arguments import shown
 from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.loaders import quietly
 from csgmcmc.loop.fingerprint import REMEDY
@@ -26,65 +27,58 @@ SAME_LOSS = {"rel_tol": 0.02, "abs_tol": 0.01}  # other devices round differentl
 
 
 class Examples(NamedTuple):
-    """The first, middle and last example of a data set."""
+    """The first, middle and last example of a data set, or of a list of batches."""
 
-    values: dict[str, list[Any]] | None = None
-    """By index: for each tensor some of its numbers, and last their root mean square; None for one
-    that differs from one reading to the next."""
-    batch: Any = None  # of these examples; None if one of them is not always the same
+    values: list[Any] | None = None  # of each tensor; None for one that is random
+    batch: Any = None  # None if they are random
 
 
 def read_examples(loader: Any, generators: Sequence[Generator] = ()) -> Examples:
-    """Read examples of a loader's data set, or the first of a list of batches.
+    """Read examples, without a change of random states; nothing where that may not be possible.
 
-    Nothing is read of other loaders, nor if there are worker processes: a data set may then expect
-    that files are opened only there. Random states are restored.
+    With worker processes, a data set may expect that its files are opened only there.
     """
-    data = getattr(loader, "dataset", loader if isinstance(loader, (list, tuple)) else None)
-    if data is None or getattr(loader, "num_workers", 0):
+    data: Any = getattr(loader, "dataset", loader)
+    is_list = data is loader and isinstance(data, (list, tuple))
+    if getattr(loader, "num_workers", 0) or (data is loader and not is_list):
         return Examples()
+    readings: list[list[Any]] = []
     with suppress(Exception), preserved_random_state(generators):  # a data set may do anything
-        indices = [0] if data is loader else sorted({0, len(data) // 2, len(data) - 1})
-        readings = []
         for seed in range(READINGS):
             with seeded(seed):
-                readings.append([data[index] for index in indices])
-        values = {
-            str(index): [
-                _numbers(leaf) if all(_numbers(leaf) == _numbers(each) for each in others) else None
-                for leaf, *others in zip(*map(pytree.tree_leaves, read), strict=True)
-            ]
-            for index, *read in zip(indices, *readings, strict=True)
-        }
-        if any(leaf is None for leaves in values.values() for leaf in leaves):
+                readings.append([data[index] for index in (0, len(data) // 2, len(data) - 1)])
+        leaves = [map(_numbers, pytree.tree_leaves(reading)) for reading in readings]
+        every = zip(*leaves, strict=True)
+        values = [one if all(one == x for x in more) else None for one, *more in every]
+        if None in values:
             return Examples(values)
-        batch = readings[0][0]
-        if data is not loader:
-            is_batched = getattr(loader, "batch_sampler", None) is not None
-            batch = loader.collate_fn(readings[0] if is_batched else batch)
-        return Examples(values, batch)
+        whole = is_list or getattr(loader, "batch_sampler", None) is None
+        batch = readings[0][0] if whole else readings[0]
+        return Examples(values, batch if is_list else loader.collate_fn(batch))
     return Examples()
 
 
-def check_same_examples(
-    saved: dict[str, list[Any]] | None, current: dict[str, list[Any]] | None
-) -> None:
+def check_same_examples(saved: list[Any] | None, current: list[Any] | None) -> None:
     """Raise `SettingsMismatchError` if examples differ; None is not compared."""
-    for index, leaves in (saved or {}).items():
-        for before, now in zip(leaves, (current or {}).get(index, ()), strict=False):
-            if before is None or now is None or before == now:
-                continue
-            if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-                off = np.abs(np.subtract(before, now))
-                if off.max() <= TOLERANCE * abs(before[-1]):
-                    continue
-                was, found = (f"{values[int(off.argmax())]:.4g}" for values in (before, now))
-            else:
-                was, found = before, now
+    for before, now in zip(saved or (), current or (), strict=False):
+        same = before == now or before is None or now is None
+        if not same and isinstance(before, list) and np.shape(before) == np.shape(now):
+            same = np.abs(np.subtract(before, now)).max() <= TOLERANCE * before[-1]
+        if not same:
             raise SettingsMismatchError(
-                f"cannot resume: the data have changed: example {index} has {found} where it had "
-                f"{was} when the checkpoint was made (a random split needs a seed): {REMEDY}"
+                f"cannot resume: the data have changed: an example had {shown(before)} when the "
+                f"checkpoint was made, and has {shown(now)} now: {REMEDY}; a random split needs a "
+                "seed"
             )
+
+
+def _numbers(leaf: Any) -> Any:
+    """Some numbers of a tensor, and their root mean square; a text or the kind of anything else."""
+    if not isinstance(leaf, (torch.Tensor, np.ndarray, np.generic, int, float)):
+        return leaf[:NUMBERS] if isinstance(leaf, str) else type(leaf).__name__
+    found = torch.as_tensor(leaf).detach().double().flatten().nan_to_num()
+    some = found[np.linspace(0, len(found) - 1, min(NUMBERS, len(found))).astype(int)]
+    return [float(f"{x:.4g}") for x in (*some, found.square().mean().sqrt().nan_to_num())]
 
 
 def steady_loss(model: nn.Module, evaluate: Callable[[], torch.Tensor]) -> float | None:
@@ -106,18 +100,6 @@ def check_same_loss(saved: float | None, current: float | None) -> None:
     """Raise `SettingsMismatchError` if the loss of the same examples and weights differs."""
     if saved is not None and current is not None and not math.isclose(saved, current, **SAME_LOSS):
         raise SettingsMismatchError(
-            f"cannot resume: the loss of some examples at the same weights was {saved:.4g} when "
-            f"the checkpoint was made, and is {current:.4g} now: model or loss compute something "
-            f"else: {REMEDY}"
+            f"cannot resume: at the same weights the loss of some examples was {saved:.4g} when "
+            f"the checkpoint was made, and is {current:.4g} now, by another model or loss: {REMEDY}"
         )
-
-
-def _numbers(leaf: Any) -> Any:
-    """Some numbers of a tensor, and their root mean square; a text or the kind of anything else."""
-    if isinstance(leaf, str):
-        return leaf[:NUMBERS]
-    if not isinstance(leaf, (torch.Tensor, np.ndarray, np.generic, int, float)):
-        return type(leaf).__name__
-    found = torch.as_tensor(leaf).detach().double().flatten().nan_to_num()
-    some = found[np.linspace(0, len(found) - 1, min(NUMBERS, len(found))).astype(int)]
-    return [*some.tolist(), found.square().mean().sqrt().nan_to_num().item()]

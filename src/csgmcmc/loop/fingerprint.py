@@ -91,7 +91,7 @@ def with_defaults(settings: Mapping[str, Any], sampler: torch.optim.Optimizer) -
     schedule, options = settings["schedule"], _option_defaults(sampler)
     schedule = _parsed(schedule) if isinstance(schedule, str) else schedule
     groups = {index: {**options, **given} for index, given in settings["groups"].items()}
-    return {**LOOP_DEFAULTS, **settings, "schedule": _completed(schedule), "groups": groups}
+    return {**LOOP_DEFAULTS, **settings, "schedule": completed(schedule), "groups": groups}
 
 
 def describe_run(
@@ -146,7 +146,8 @@ def with_cycles(schedule: Schedule, more: int) -> Schedule:
             "longer schedule, and keep its draws in another folder"
         )
     steps = schedule.steps // cycles * (cycles + more)
-    return replace(schedule, steps=steps, cycles=cycles + more)  # pyright: ignore[reportCallIssue]
+    longer: Any = schedule
+    return replace(longer, steps=steps, cycles=cycles + more)
 
 
 def extended(schedule: Schedule, cycles: int) -> Schedule:
@@ -182,16 +183,16 @@ def _field_defaults(schedule: Any) -> dict[str, Any]:
     return {each.name: each.default for each in fields(schedule) if each.default is not MISSING}
 
 
-def _completed(described: Any) -> Any:
+def completed(described: Any) -> Any:
     """What `describe_schedule` has made, with the defaults of all fields."""
     if isinstance(described, list):
-        return [_completed(part) for part in described]
+        return [completed(part) for part in described]
     if not isinstance(described, dict) or "kind" not in described:
         return described
     known = schedules().get(described["kind"])
     defaults = {} if known is None else _field_defaults(known)  # None for a schedule of the user
     kind = {"kind": described["kind"]}  # first, so that it is the first to differ
-    saved = {name: _completed(each) for name, each in described.items()}
+    saved = {name: completed(each) for name, each in described.items()}
     for old, name in REPLACED_BY_KEEP.items() if "keep" in defaults else ():
         number = saved.pop(old, None)
         if number is not None:

@@ -87,7 +87,7 @@ class Stepper:
                     "chain_id=layout.chain_id, times the chains of a stack)"
                 )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
-        self._planned: list[Schedule] = []  # shorter ones, if the schedule was extended
+        self._shorter: list[Any] = []  # what the schedule was before it was extended
         self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
         self.prepare()  # records initial values in any optimizer: settings are described by these
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
@@ -122,10 +122,11 @@ class Stepper:
 
         Raises a `ValueError` where these would change steps before them.
         """
-        longer = fingerprint.extended(schedule, cycles)
-        self._planned = [fingerprint.with_cycles(schedule, more) for more in range(cycles)]
-        self.schedule = longer
-        self.settings["schedule"] = fingerprint.describe_schedule(longer)
+        self.schedule = fingerprint.extended(schedule, cycles)
+        for more in range(cycles):
+            shorter = fingerprint.describe_schedule(fingerprint.with_cycles(schedule, more))
+            self._shorter.append(fingerprint.completed(shorter))
+        self.settings["schedule"] = fingerprint.describe_schedule(self.schedule)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Batches of `loader`, epoch after epoch, until the schedule ends.
@@ -369,16 +370,9 @@ class Stepper:
             raise ValueError("state is not what state_dict() returns: it has no settings")
         # Checkpoints of 0.2.0 do not know modules and losses.
         unknown = {name: self.settings.get(name) for name in ("modules", "loss")}
-        described = [fingerprint.describe_schedule(shorter) for shorter in self._planned]
-        each = [
-            state["settings"],
-            self.settings,
-            *({**self.settings, "schedule": d} for d in described),
-        ]
-        saved, own, *shorter = (
-            fingerprint.with_defaults({**unknown, **settings}, self.sampler) for settings in each
-        )
-        if saved["schedule"] in [settings["schedule"] for settings in shorter]:
+        both = ({**unknown, **state["settings"]}, {**unknown, **self.settings})
+        saved, own = (fingerprint.with_defaults(each, self.sampler) for each in both)
+        if saved["schedule"] in self._shorter:
             saved["schedule"] = own["schedule"]
         fingerprint.check_same(saved, own)
         self.taken = check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)

@@ -231,8 +231,8 @@ def cycle_table(evaluation: Evaluation) -> str:
         counted = weights if weights.any() else here.astype(float)
         average = np.average(evaluation.members[here], axis=0, weights=counted[here])
         scores = f"{evaluation.nll(counted):.4f}", shown.format(evaluation.error(average))
-        rows.append([str(number), *scores, f"{weights.sum():.3f}"])
-    header, kinds = ["cycle", "NLL", name, "weight"], ["", *["number"] * 3]
+        rows.append([f"cycle {number}", *scores, f"{weights.sum():.3f}"])
+    header, kinds = ["draws of", "NLL", name, "weight"], ["", *["number"] * 3]
     title = "Average of the draws of each cycle"
     return table(header, rows, kinds=kinds, title=title, stacked=True)
 

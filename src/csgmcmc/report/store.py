@@ -62,14 +62,16 @@ def _described(name: str, value: Any) -> str:
 def _in_words(value: Any) -> str:
     """Plain values for a reader: a schedule as it is written, else names and values."""
     if isinstance(value, dict) and "kind" in value:
-        options = ", ".join(f"{k}={_in_words(v)}" for k, v in value.items() if k != "kind")
-        return f"{value['kind']}({options})"
+        options = {name: each for name, each in value.items() if name != "kind"}
+        if isinstance(options.get("keep"), dict):
+            options["keep"] = {"kind": "Keep", **options["keep"]}
+        words = ", ".join(f"{name}={_in_words(each)}" for name, each in options.items())
+        return f"{value['kind']}({words})"
     if isinstance(value, dict):
-        parts = [
-            (k, f"({_in_words(v)})" if isinstance(v, dict) else _in_words(v))
-            for k, v in value.items()
-        ]
-        return ", ".join(f"{name.replace('_', ' ')} {words}" for name, words in parts)
+        inner = {
+            name: f"({_in_words(v)})" if isinstance(v, dict) else v for name, v in value.items()
+        }
+        return ", ".join(f"{name.replace('_', ' ')} {_in_words(v)}" for name, v in inner.items())
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_in_words, value))}]"
     return "none" if value is None else str(value)
