@@ -89,9 +89,11 @@ def test_other_targets_are_refused(stores):
     one = posterior_of(stores[0])
 
     class Changing:
+        label = 0
+
         def __iter__(self):
-            inputs = torch.randn(50, 3)
-            return iter([(inputs, torch.randint(2, (50,)))])
+            self.label = 1 - self.label
+            return iter([(torch.randn(50, 3), torch.full((50,), self.label))])
 
     with pytest.raises(ValueError, match="other targets the second time"):
         compare(one, one, Changing())

@@ -231,7 +231,10 @@ class Stepper:
         found = (~by_chain.isfinite().all(1)).nonzero().flatten().tolist()
         if diverged := [self.chain_ids[index] for index in found]:
             lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
-            raise DivergedError(what, tick, lr, diverged)
+            error = DivergedError(what, tick, lr, diverged)
+            for problem in self.problems:  # the likelier cause
+                error.add_note(f"the run was warned: {problem}")
+            raise error
 
     # Begin and end
 
