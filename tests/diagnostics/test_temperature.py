@@ -69,7 +69,8 @@ def kinetic_temperature(velocities, **options) -> Temperature:
     rate = (1 + options["momentum"]) * options["num_data"] / (2 * options["lr"])
     value = rate * float((v**2).mean())
     quantiles = stats.chi2.ppf([(1 + module.LEVEL) / 2, (1 - module.LEVEL) / 2], v.size)
-    return Temperature(value, *(v.size * value / quantiles).tolist(), target)
+    low, high = (v.size * value / quantiles).tolist()
+    return Temperature(value, low, high, target)
 
 
 def verdict_of(found: Temperature) -> str:

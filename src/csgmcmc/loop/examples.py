@@ -62,7 +62,8 @@ def check_same_examples(saved: list[Any] | None, current: list[Any] | None) -> N
     """Raise `SettingsMismatchError` if examples differ; None is not compared."""
     for before, now in zip(saved or (), current or (), strict=False):
         same = before == now or before is None or now is None
-        if not same and isinstance(before, list) and np.shape(before) == np.shape(now):
+        both = isinstance(before, list) and isinstance(now, list)
+        if both and len(before) == len(now):
             same = np.abs(np.subtract(before, now)).max() <= TOLERANCE * before[-1]
         if not same:
             raise SettingsMismatchError(
