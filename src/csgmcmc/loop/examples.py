@@ -21,7 +21,7 @@ from csgmcmc.loop.fingerprint import REMEDY
 from csgmcmc.randomness import Generator, preserved_random_state, seeded
 
 READINGS = 4
-NUMBERS = 16  # of each tensor of an example
+NUMBERS, MANY = 16, 1000  # of each tensor of an example, and for its root mean square
 TOLERANCE = 1e-3  # relative to the root mean square
 SAME_LOSS = {"rel_tol": 0.02, "abs_tol": 0.01}  # other devices round differently
 
@@ -77,16 +77,18 @@ def _numbers(leaf: Any) -> Any:
     """Some numbers of a tensor, and their root mean square; a text or the kind of anything else."""
     if not isinstance(leaf, (torch.Tensor, np.ndarray, np.generic, int, float)):
         return leaf[:NUMBERS] if isinstance(leaf, str) else type(leaf).__name__
-    found = torch.as_tensor(leaf).detach().double().flatten().nan_to_num()
-    some = found[np.linspace(0, len(found) - 1, min(NUMBERS, len(found))).astype(int)]
-    return [float(f"{x:.4g}") for x in (*some, found.square().mean().sqrt().nan_to_num())]
+    found = torch.as_tensor(leaf).detach().flatten()
+    found = found[np.linspace(0, len(found) - 1, min(MANY, len(found))).astype(int)].cpu().double()
+    found, some = found.nan_to_num(), slice(None, None, max(1, len(found) // NUMBERS))
+    return [float(f"{x:.4g}") for x in (*found[some], found.square().mean().sqrt().nan_to_num())]
 
 
 def steady_loss(model: nn.Module, evaluate: Callable[[], torch.Tensor]) -> float | None:
     """The mean of `evaluate()`, a loss of `model`; None if it is random, or cannot be evaluated."""
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     found = list[float]()
-    with suppress(Exception), quietly(model):  # a loss may do anything
+    eager: Any = torch.compiler.set_stance("force_eager")  # no compilation for this batch
+    with suppress(Exception), quietly(model), eager:  # a loss may do anything
         for seed in range(2):
             with seeded(seed):
                 found.append(evaluate().float().mean().item())

@@ -161,7 +161,10 @@ def make_page(
         for name, words, inside in sections
     )
     contents = f'<nav id="contents" aria-label="Contents">\n<ul>\n{links}\n</ul>\n</nav>'
-    header = f"<h1>{text(title)}</h1>\n<p>{_summary(draws, found)}</p>"
+    headers = {} if store is None else store.headers()
+    planned = sum(each["provenance"].get("total_draws", 0) for each in headers.values())
+    left = f" Not finished: {planned} draws are planned." if planned > len(draws) else ""
+    header = f"<h1>{text(title)}</h1>\n<p>{_summary(draws, found)}{left}</p>"
     return Report(document(printable(title), header, f"{contents}\n{body}"))
 
 
