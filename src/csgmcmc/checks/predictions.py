@@ -103,7 +103,8 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     """The average against the best draw, and against the network that the run started from.
 
     The best draw is picked, and of classes scaled by a temperature, on one half of the points for
-    the other half.
+    the other half. What else the average should beat is one more entry of `rivals`, as a starting
+    network that is scaled in the same way, by `scaled_by_halves`.
     """
     ours = evaluation.average_scores() / evaluation.targets_per_point
     unit = " per target" if evaluation.targets_per_point != 1 else ""

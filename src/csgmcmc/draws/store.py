@@ -261,11 +261,9 @@ class DrawStore(Draws):
     def _write_header(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Record what makes the chain, in place of a run that was stopped before its first draw."""
         header = self._manifests.headers.get(chain_id)
-        made, before = (
-            {**self.provenance, **(provenance or {})},
-            (header or {}).get("provenance", {}),
-        )
+        made = {**self.provenance, **(provenance or {})}
         if header is not None:
+            before = header["provenance"]
             is_longer = made.get("total_steps", 0) > before.get("total_steps", 0)  # was extended
             if provenance is None or before == made or (self.of_chain(chain_id) and not is_longer):
                 return
