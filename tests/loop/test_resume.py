@@ -300,7 +300,7 @@ def test_draws_of_another_run_are_not_mixed_with_those_of_a_resumed_one(tmp_path
 
 
 def test_resume_without_checkpoints_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="resume needs checkpoints"):
+    with pytest.raises(ValueError, match="resume and extend need checkpoints"):
         make_chain(tmp_path, draws=MemoryDraws()).run(resume=True)
 
 

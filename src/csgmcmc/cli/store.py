@@ -60,7 +60,7 @@ def report(
     if len(made) == 2:
         page = compare(made[0][0], made[1][0], made[0][1])
     elif len(stores) == 2:
-        page = compare_stores(*stores)
+        page = compare_stores(stores[0], stores[1])
     else:
         page = made[0][0].report(made[0][1]) if made else report_folder(folders[0])
     typer.echo(f"page: {page.save(out or folders[-1] / 'report.html')}")

@@ -60,7 +60,8 @@ def read_examples(loader: Any, generators: Sequence[Generator] = ()) -> Examples
 
 def check_same_examples(saved: list[Any] | None, current: list[Any] | None) -> None:
     """Raise `SettingsMismatchError` if examples differ; None is not compared."""
-    for before, now in zip(saved or (), current or (), strict=False):
+    each: Any = zip(saved or (), current or (), strict=False)
+    for before, now in each:
         same = before == now or before is None or now is None
         both = isinstance(before, list) and isinstance(now, list)
         if both and len(before) == len(now):
