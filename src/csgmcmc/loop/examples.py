@@ -60,18 +60,19 @@ def read_examples(loader: Any, generators: Sequence[Generator] = ()) -> Examples
 
 def check_same_examples(saved: list[Any] | None, current: list[Any] | None) -> None:
     """Raise `SettingsMismatchError` if examples differ; None is not compared."""
-    each: Any = zip(saved or (), current or (), strict=False)
-    for before, now in each:
-        same = before == now or before is None or now is None
-        both = isinstance(before, list) and isinstance(now, list)
-        if both and len(before) == len(now):
-            same = np.abs(np.subtract(before, now)).max() <= TOLERANCE * before[-1]
-        if not same:
+    for before, now in zip(saved or (), current or (), strict=False):
+        if not _same(before, now):
             raise SettingsMismatchError(
                 f"cannot resume: the data have changed: an example had {shown(before)} when the "
                 f"checkpoint was made, and has {shown(now)} now: {REMEDY}; a random split needs a "
                 "seed"
             )
+
+
+def _same(before: Any, now: Any) -> bool:
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return bool(np.abs(np.subtract(before, now)).max() <= TOLERANCE * before[-1])
+    return before == now or before is None or now is None
 
 
 def _numbers(leaf: Any) -> Any:
