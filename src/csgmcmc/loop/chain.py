@@ -170,11 +170,10 @@ class Chain:
         self._watch: Watch | None = None
 
     def __repr__(self) -> str:
-        how = f"{type(self.schedule).__name__}, {describe_position(self.stepper)}"
-        return (
-            f"Chain {self.chain_id} of {type(self.model).__name__}: {how}\n"
-            f"  {type(self.sampler).__name__}, draws in {self._folder or 'memory'}"
-        )
+        parts = self.model, self.schedule, self.sampler
+        model, schedule, sampler = (type(part).__name__ for part in parts)
+        words = f"Chain {self.chain_id} of {model}: {schedule}, {describe_position(self.stepper)}"
+        return f"{words}\n  {sampler}, draws in {self._folder or 'memory'}"
 
     @property
     def chain_id(self) -> int:
