@@ -1,8 +1,10 @@
 """Verdicts on the draws of a posterior: mixing, diversity, and the gain over one draw."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from csgmcmc import diagnostics
@@ -101,7 +103,8 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     """The average against the best draw, and against the network that the run started from.
 
     The best draw is picked, and of classes scaled by a temperature, on one half of the points for
-    the other half.
+    the other half. What else the average should beat is one more entry of `rivals`, as a starting
+    network that is scaled in the same way, by `scaled_by_halves`.
     """
     ours = evaluation.average_scores() / evaluation.targets_per_point
     unit = " per target" if evaluation.targets_per_point != 1 else ""
@@ -141,19 +144,32 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
 def _picked_draw(evaluation: Evaluation) -> tuple[Array, Array]:
     """Scores of the best draw of one half of the points on the other half, raw and scaled."""
     scores = evaluation.log_scores / evaluation.targets_per_point
-    points = scores.shape[1]
-    picked, scaled = np.empty(points), np.empty(points)
-    halves = np.arange(points) % 2 == 0
-    for known, tried in ((halves, ~halves), (~halves, halves)):
-        best = int((scores[:, known] if known.any() else scores).mean(1).argmax())
-        picked[tried] = scaled[tried] = scores[best, tried]
-        labels, numbers = evaluation.targets, evaluation.point_of_target
-        if evaluation.probs is not None and (some := known[numbers]).any():
-            logs = np.log(np.maximum(evaluation.members[best], 1e-300))
-            heat = fit_temperature(logs[some], labels[some], numbers[some]).value
-            sums = np.bincount(numbers, scaled_scores(logs, labels, heat), minlength=points)
-            scaled[tried] = sums[tried] / evaluation.targets_per_point
-    return picked, scaled
+    first = np.arange(scores.shape[1]) % 2 == 0
+
+    def best(known: NDArray[np.bool_]) -> int:
+        return int((scores[:, known] if known.any() else scores).mean(1).argmax())
+
+    picked = np.where(first, scores[best(~first)], scores[best(first)])
+    if evaluation.probs is None:
+        return picked, picked
+    return picked, scaled_by_halves(evaluation, lambda known: evaluation.members[best(known)])
+
+
+def scaled_by_halves(
+    evaluation: Evaluation, probs_of: Callable[[NDArray[np.bool_]], Array]
+) -> Array:
+    """Log-likelihood per target of each data point, scaled by a temperature of the other half.
+
+    `probs_of(known)` are the probabilities, which may be chosen by the points that are known.
+    """
+    points, numbers = evaluation.log_scores.shape[1], evaluation.point_of_target
+    first, labels, scaled = np.arange(points) % 2 == 0, evaluation.targets, np.empty(points)
+    for known in (first, ~first):
+        logs, some = np.log(np.maximum(probs_of(known), 1e-300)), known[numbers]
+        heat = fit_temperature(logs[some], labels[some], numbers[some]).value if some.any() else 1
+        sums = np.bincount(numbers, scaled_scores(logs, labels, heat), minlength=points)
+        scaled[~known] = sums[~known] / evaluation.targets_per_point
+    return scaled
 
 
 def _advice_on_average(evaluation: Evaluation) -> str:

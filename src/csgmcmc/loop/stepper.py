@@ -70,7 +70,8 @@ class Stepper:
         self.begun = False  # whether `begin` was called
         self.batches_per_step = 1.0
         """Number of batches of the loader over which the gradient of one step is averaged."""
-        self._sources = ResumableBatches(generators)
+        # Replicas may have data of their own each, and do not know whose state they will load.
+        self._sources = ResumableBatches(generators, compare=self.layout.replicas == 1)
         self._hold_lock = hold_lock
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._watch: Watch | None = None  # of a loop over `batches`
@@ -86,6 +87,7 @@ class Stepper:
                     "chain_id=layout.chain_id, times the chains of a stack)"
                 )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
+        self._shorter: list[Any] = []  # what the schedule was before it was extended
         self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
         self.prepare()  # records initial values in any optimizer: settings are described by these
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
@@ -114,6 +116,17 @@ class Stepper:
     def done(self) -> bool:
         """Whether all steps of the schedule have been taken."""
         return self.taken >= self.schedule.steps
+
+    def extend(self, schedule: Schedule, cycles: int) -> None:
+        """Continue with `cycles` more than `schedule` has, also from a state with fewer.
+
+        Raises a `ValueError` where these would change steps before them.
+        """
+        self.schedule = fingerprint.extended(schedule, cycles)
+        for more in range(cycles):
+            shorter = fingerprint.describe_schedule(fingerprint.with_cycles(schedule, more))
+            self._shorter.append(fingerprint.completed(shorter))
+        self.settings["schedule"] = fingerprint.describe_schedule(self.schedule)
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Batches of `loader`, epoch after epoch, until the schedule ends.
@@ -218,7 +231,10 @@ class Stepper:
         found = (~by_chain.isfinite().all(1)).nonzero().flatten().tolist()
         if diverged := [self.chain_ids[index] for index in found]:
             lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
-            raise DivergedError(what, tick, lr, diverged)
+            error = DivergedError(what, tick, lr, diverged)
+            for problem in self.problems:  # the likelier cause
+                error.add_note(f"the run was warned: {problem}")
+            raise error
 
     # Begin and end
 
@@ -359,6 +375,8 @@ class Stepper:
         unknown = {name: self.settings.get(name) for name in ("modules", "loss")}
         both = ({**unknown, **state["settings"]}, {**unknown, **self.settings})
         saved, own = (fingerprint.with_defaults(each, self.sampler) for each in both)
+        if saved["schedule"] in self._shorter:
+            saved["schedule"] = own["schedule"]
         fingerprint.check_same(saved, own)
         self.taken = check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)
         self.resumed, self.begun, self._due = True, False, None

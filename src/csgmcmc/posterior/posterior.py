@@ -274,7 +274,12 @@ class Posterior:
         return distill(self, student, loader, optimizer, epochs=epochs, **options)
 
     def export(
-        self, path: str | PathLike[str], inputs: Any, *, dynamic_shapes: Any = None
+        self,
+        path: str | PathLike[str],
+        inputs: Any,
+        *,
+        quantiles: Sequence[float] = (),
+        dynamic_shapes: Any = None,
     ) -> "ExportedProgram":
         """Write the averaged prediction as one program that runs without this library.
 
@@ -286,9 +291,12 @@ class Posterior:
         Args:
             path: the file, which ends in .pt2.
             inputs: a batch to trace with, as for `predict`; its values are not kept.
+            quantiles: levels between 0 and 1; of a Gaussian likelihood the dictionary then has
+                "quantiles" of these, of shape (levels, batch, ...).
             dynamic_shapes: which dimensions may change, as `torch.export.export` takes it for
                 `inputs`; by default the first dimension of every tensor, the batch.
         """
         from csgmcmc.posterior.export import export  # noqa: PLC0415  (slow to import)
 
-        return export(self, path, inputs, dynamic_shapes=dynamic_shapes)
+        shapes = {"dynamic_shapes": dynamic_shapes}
+        return export(self, path, inputs, quantiles=quantiles, **shapes)
