@@ -20,6 +20,7 @@ from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchErr
 from csgmcmc.loop import fingerprint
 from csgmcmc.loop.batches import ResumableBatches
 from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
+from csgmcmc.loop.restart import Initialise, initial_tensors, restart_weights
 from csgmcmc.loop.watch import Watch
 from csgmcmc.noise import Noise
 from csgmcmc.randomness import Generator
@@ -43,6 +44,9 @@ class Stepper:
         layout: this process among those that run the chains; see `csgmcmc.init_distributed`.
         generators: generators that the loop draws from, besides the global ones, so that
             `state_dict` holds their state too.
+        initialise: for a schedule with restarts, a function that initialises the parameters of a
+            module in place. It is called after each `reset_parameters` of the model's modules, and
+            may leave to these what they initialise.
         hold_lock: hold the lock from the first step to the end. With False the chain is locked
             only while a draw is stored, for loops that cannot tell when they end.
     """
@@ -57,6 +61,7 @@ class Stepper:
         chain_id: int | None = None,
         layout: ProcessLayout | None = None,
         generators: Sequence[Generator] = (),
+        initialise: Initialise | None = None,
         hold_lock: bool = True,
     ) -> None:
         draws = MemoryDraws() if draws is None else draws
@@ -71,6 +76,8 @@ class Stepper:
         self.batches_per_step = 1.0
         """Number of batches of the loader over which the gradient of one step is averaged."""
         self._sources = ResumableBatches(generators)
+        self._initialise = initialise
+        self._prepared = 0  # the step that was last prepared: its restart, if any, is done
         self._hold_lock = hold_lock
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._watch: Watch | None = None  # of a loop over `batches`
@@ -87,6 +94,8 @@ class Stepper:
                 )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
         self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
+        if schedule.restarts:  # an error now, not after the first cycle
+            initial_tensors(model, self.sampled(), (0,), initialise)
         self.prepare()  # records initial values in any optimizer: settings are described by these
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
         self.settings = fingerprint.describe_run(model, sampler, schedule)
@@ -130,6 +139,8 @@ class Stepper:
                 batch = batches.next()
                 if self._watch is not None:
                     self._watch.look_at_batch(batch)
+                if self.schedule.restarts:
+                    self.prepare()
                 yield batch
         finally:
             self.close()
@@ -150,10 +161,17 @@ class Stepper:
                 f"all {self.schedule.steps} steps of the schedule have been taken: loop over "
                 "stepper.batches(loader), or until stepper.done"
             )
+        is_prepared = self._prepared == self.taken
         if not self.begun:
             self.begin()
         self._keep_due()
         tick = self.schedule.apply(self.sampler, self.taken)
+        if not is_prepared and (self.schedule.restarts or tick.restart < 1):
+            raise ValueError(
+                "the schedule restarts the network, which must be done before gradients are "
+                "computed: loop over stepper.batches(loader), or call stepper.prepare() before the "
+                "forward pass of each step; a schedule of your own has restarts = True"
+            )
         if loss is not None:
             self.check_loss(loss, tick)
         if all(param.grad is None for param in self.sampled()):  # nothing would move
@@ -175,9 +193,24 @@ class Stepper:
     # For loops that step the sampler themselves
 
     def prepare(self) -> None:
-        """Set lr and temperature of the next step."""
-        if not self.done:
-            self.schedule.apply(self.sampler, self.taken)
+        """Set lr and temperature of the next step, and restart the network if that is due.
+
+        Call it before the gradients are computed; a second call for the same step changes nothing.
+        """
+        if self.done:
+            return
+        tick = self.schedule.apply(self.sampler, self.taken)
+        if tick.restart < 1 and self._prepared != self.taken:
+            self._keep_due()
+            keys, sampled = self._restart_keys(tick.step), self.sampled()
+            restart_weights(self.model, sampled, tick.restart, keys, self._initialise)
+            self.sampler.state.clear()
+        self._prepared = self.taken
+
+    def _restart_keys(self, step: int) -> list[tuple[int, int, int]]:
+        """What a restart before `step` depends on: like the noise, on seed, chain and step."""
+        seed = getattr(self._noise, "seed", 0)
+        return [(seed, chain_id, step) for chain_id in self.chain_ids]
 
     def record(self, tick: Tick | None = None, *, loss_checked: bool = False) -> Tick:
         """Count the step that the loop has just taken, and keep its draw if it is due."""
@@ -349,7 +382,8 @@ class Stepper:
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
-        return {"taken": self.taken, "settings": self.settings}
+        state = {"taken": self.taken, "settings": self.settings}
+        return {**state, "prepared": self._prepared == self.taken}
 
     def load_position(self, state: dict[str, Any]) -> None:
         """Continue from `position()`; model and sampler are loaded already."""
@@ -362,6 +396,7 @@ class Stepper:
         fingerprint.check_same(saved, own)
         self.taken = check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)
         self.resumed, self.begun, self._due = True, False, None
+        self._prepared = self.taken if state.get("prepared") else -1
 
     @property
     def _noise(self) -> Any:
