@@ -19,6 +19,8 @@ import argparse
 import json
 import os
 import time
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,14 +28,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 
-from csgmcmc import SGHMC, Chain, Cyclical, Posterior
+from csgmcmc import SGHMC, Chain, Cyclical, Posterior, choose_split
 from csgmcmc.checks.calibration import fit_temperature, scaled_scores
 from csgmcmc.diagnostics import accuracy, negative_log_likelihood
+from csgmcmc.pages import STYLE
+from csgmcmc.split import SuggestedSplit
 from paper.data import cifar
 from paper.data.augmentation import PlainBatches, Standard, TrainingBatches
 from paper.data.cifar import Cifar, Images
@@ -62,6 +64,9 @@ SPLITS: dict[str, dict[str, Any]] = {
     "2 networks x 2 cycles": {"restart": "fresh", "restart_every": 2},
     "4 networks x 1 cycle": {"restart": "fresh"},
 }
+
+
+TRIAL = "choose_split"
 
 
 class Parts(NamedTuple):
@@ -139,37 +144,110 @@ def scores(posterior: Posterior, parts: Parts) -> dict[str, list[float]]:
     return found
 
 
-def records() -> list[dict[str, Any]]:
-    if not RECORDS.exists():
+def records(path: Path) -> list[dict[str, Any]]:
+    """What has been found so far."""
+    if not path.exists():
         return []
-    return [json.loads(line) for line in RECORDS.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def keep(path: Path, record: dict[str, Any]) -> None:
+    """Append a record."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+    print(record)
+
+
+def share_of(parts: Parts, setting: Setting, seed: int, share: float) -> TrainingBatches:
+    """A loader of a share of the training images, in batches smaller by the same factor."""
+    part, size = parts.train.part(0, round(share * len(parts.train))), round(share * BATCH)
+    return TrainingBatches(part, parts.standard, size, seed, augment=setting.augment)
+
+
+def try_split(parts: Parts, setting: Setting, seed: int) -> dict[str, Any]:
+    """What `csgmcmc.choose_split` suggests."""
+    steps = setting.epochs * (setting.images // BATCH)
+    found = choose_split(
+        *(make_model, cross_entropy, partial(share_of, parts, setting, seed), parts.validation),
+        partial(make_sampler, seed=seed),
+        Cyclical(steps, CYCLES, exploration=0.8, draws_per_cycle=1),
+        seed=seed,
+        initialise=initialise,
+    )
+    return described(found)
+
+
+def described(found: SuggestedSplit) -> dict[str, Any]:
+    """A suggestion as plain values."""
+    every = found.schedule.restart_every if found.schedule.restarts else CYCLES
+    numbers = {name: getattr(found, name) for name in ("continued", "restarted", "error")}
+    plain = {name: round(value, 4) for name, value in numbers.items()}
+    return {**plain, "suggested": list(SPLITS)[[CYCLES, 2, 1].index(every)]}
 
 
 def run_all(folder: Path, seeds: int) -> None:
-    """All runs that have no record yet."""
-    torch.set_num_threads(1)
+    """All runs of CIFAR-10 that have no record yet."""
     data = cifar("cifar10", folder)
-    for seed in range(seeds):
-        for name, setting in SETTINGS.items():
-            parts = parts_of(data, setting, seed)
-            for split, options in SPLITS.items():
-                key = {"setting": name, "split": split, "seed": seed}
-                if any(key.items() <= record.items() for record in records()):
-                    continue
-                begin = time.process_time()
-                posterior = run(parts, setting, options, seed)
-                seconds = round(time.process_time() - begin, 1)
-                record = {**key, **scores(posterior, parts), "seconds": seconds}
-                with RECORDS.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(record) + "\n")
-                print(record)
+    for seed, (name, setting) in product(range(seeds), SETTINGS.items()):
+        parts = parts_of(data, setting, seed)
+        for split, options in {**SPLITS, TRIAL: {}}.items():
+            key = {"setting": name, "split": split, "seed": seed}
+            if any(key.items() <= record.items() for record in records(RECORDS)):
+                continue
+            begin = time.process_time()
+            if split == TRIAL:
+                found = try_split(parts, setting, seed)
+            else:
+                found = scores(run(parts, setting, options, seed), parts)
+            keep(RECORDS, {**key, **found, "seconds": round(time.process_time() - begin, 1)})
+
+
+def show() -> None:
+    """Means over the seeds, as a table of Markdown; and the suggestions."""
+    measures = ("error %", "NLL", "scaled NLL")
+    print("| setting | networks x cycles | seeds | " + " | ".join(measures) + " |")
+    print("|---|---|---|" + "---|" * len(measures))
+    for name, split in product(SETTINGS, SPLITS):
+        own = [one for one in records(RECORDS) if (one["setting"], one["split"]) == (name, split)]
+        if own:
+            means = (np.mean([one[measure][-1] for one in own]) for measure in measures)
+            row = " | ".join(f"{mean:.3f}" for mean in means)
+            print(f"| {name} | {split} | {len(own)} | {row} |")
+    for one in records(RECORDS):
+        if one["split"] == TRIAL:
+            print(one)
+
+
+def figure() -> None:
+    """One picture for each setting: the scaled NLL of the average after each cycle."""
+    import matplotlib as mpl  # noqa: PLC0415
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    with mpl.rc_context(STYLE):
+        picture, axes = plt.subplots(1, len(SETTINGS), figsize=(9, 3.4), layout="constrained")
+        for axis, name in zip(axes, SETTINGS, strict=True):
+            for split in SPLITS:
+                wanted = {"setting": name, "split": split}.items()
+                own = [one["scaled NLL"] for one in records(RECORDS) if wanted <= one.items()]
+                if own:
+                    numbers = range(1, CYCLES + 1)
+                    axis.plot(numbers, np.mean(own, axis=0), marker="o", label=split)
+            axis.set(title=name, xlabel="cycles so far", xticks=range(1, CYCLES + 1))
+        axes[0].set_ylabel("test NLL of the average, scaled")
+        axes[0].legend()
+        picture.savefig(IMAGE, dpi=110)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("what", choices=["run", "show", "figure"])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--seeds", type=int, default=2)
     given = parser.parse_args()
+    torch.set_num_threads(1)
     if given.what == "run":
         run_all(given.data, given.seeds)
+    else:
+        {"show": show, "figure": figure}[given.what]()

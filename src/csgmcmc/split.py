@@ -1,0 +1,127 @@
+"""A budget split into networks and cycles: one network, several, or two with half of the cycles.
+
+Whether it is better to continue training a network or to train another one shows only where cycles
+have their full length: short ones make networks that are not trained, for which it is always
+better to continue. So the trial keeps the steps of a cycle and takes fewer data, in batches that
+are smaller by the same factor: as many epochs at the same scale of the minibatch noise. It has
+three cycles, of which the third restarts: the first and second are two cycles of one network, the
+first and third are two networks. Their averages are compared on validation data, each after
+temperature scaling.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from csgmcmc.arguments import check_kind
+from csgmcmc.loaders import Loss, size_of
+from csgmcmc.loop import Chain
+from csgmcmc.posterior import Posterior
+from csgmcmc.randomness import seeded
+from csgmcmc.schedules import Cyclical
+
+BUDGET = 0.1  # of the trial, in examples
+TRIAL_CYCLES = 3
+CLEAR = 2.0  # standard errors by which the better one is ahead
+
+
+@dataclass(frozen=True, eq=False)
+class SuggestedSplit:
+    """The result of a trial.
+
+    Attributes:
+        schedule: the schedule that was given, with the restarts that are suggested.
+        continued: NLL, after temperature scaling, of the average over two cycles of one network.
+        restarted: that of the average over one cycle of each of two networks.
+        error: standard error of their difference, over the validation data.
+    """
+
+    schedule: Cyclical
+    continued: float
+    restarted: float
+    error: float
+
+    def __str__(self) -> str:
+        cycles, every = self.schedule.cycles, self.schedule.restart_every
+        every = every if self.schedule.restarts else cycles
+        return (
+            f"two cycles of one network: NLL {self.continued:.4f}; of two networks: "
+            f"{self.restarted:.4f} (difference {self.restarted - self.continued:+.4f}, standard "
+            f"error {self.error:.4f}): networks x cycles {-(-cycles // every)} x {every}"
+        )
+
+
+def choose_split(
+    make_model: Callable[[], nn.Module],
+    loss: Loss,
+    make_loader: Callable[[float], Iterable[Any]],
+    validation: Iterable[Any],
+    make_sampler: Callable[[list[nn.Parameter], int], torch.optim.Optimizer],
+    schedule: Cyclical,
+    *,
+    seed: int = 0,
+    posterior_options: dict[str, Any] | None = None,
+    **chain_options: Any,
+) -> SuggestedSplit:
+    """Choose between cycles x one network, cycles / 2 x two, and one cycle of each network.
+
+    The trial takes a tenth of the examples of `schedule`, in 3 / cycles of its steps. Networks that
+    restart must be ahead; if that is by less than two standard errors, two of them are suggested.
+
+    Args:
+        make_model: makes the network, newly initialised.
+        loss: mean negative log-likelihood, as `Chain` takes it.
+        make_loader: makes a loader of a share of the training data, e.g. 0.13, in batches that are
+            smaller by the same factor.
+        validation: loader of held-out data.
+        make_sampler: makes the sampler of parameters and N, the size of the share.
+        schedule: the one to be run, without restarts; at least two cycles.
+        seed: of the trial: initial weights and order of the data.
+        posterior_options: arguments of `Posterior`, e.g. `{"likelihood": "gaussian"}`. Predicted
+            numbers are compared without scaling.
+        chain_options: further arguments of `Chain`, e.g. `initialise=...`.
+    """
+    check_kind("schedule", schedule, Cyclical, "a Cyclical")
+    if schedule.cycles < 2 or schedule.restart != "continue":
+        raise ValueError(f"schedule must have two cycles or more, and no restart, got {schedule}")
+    share = min(1.0, BUDGET * schedule.cycles / TRIAL_CYCLES)
+    plain = {"burn_in": 0, "weight_decay_scales": None, "temperature_scales": None}
+    steps = {"steps": TRIAL_CYCLES * schedule.cycle_length, "cycles": TRIAL_CYCLES}
+    trial = replace(schedule, **steps, **plain, restart="fresh", restart_every=2)
+    with seeded(seed):
+        model, loader = make_model(), make_loader(share)
+        params = [param for param in model.parameters() if param.requires_grad]
+        options = {"progress": False, "watch": False, **chain_options}
+        sampler = make_sampler(params, size_of(loader))
+        draws = Chain(model, loss, loader, sampler, trial, **options).run()
+    posterior = Posterior(model, draws, progress=False, **(posterior_options or {}))
+    continued, restarted = (
+        _scores(posterior.with_draws([draw for draw in draws if draw.cycle in cycles]), validation)
+        for cycles in ((0, 1), (0, 2))
+    )
+    gain = restarted - continued
+    error = float(gain.std(ddof=1)) / math.sqrt(len(gain))
+    if gain.mean() > 0:
+        every = 1 if gain.mean() > CLEAR * error else -(-schedule.cycles // 2)
+        schedule = replace(schedule, restart="fresh", restart_every=every)
+    return SuggestedSplit(schedule, -float(continued.mean()), -float(restarted.mean()), error)
+
+
+def _scores(posterior: Posterior, validation: Iterable[Any]) -> NDArray[np.float64]:
+    """Log-likelihood of each data point; of classes after temperature scaling."""
+    from csgmcmc.checks.calibration import fit_temperature, scaled_scores  # noqa: PLC0415  (slow)
+    from csgmcmc.checks.evaluation import evaluate  # noqa: PLC0415
+
+    found = evaluate(posterior, validation)
+    if found.probs is None:
+        return found.average_scores()
+    logs, points = np.log(np.maximum(found.probs, 1e-300)), found.point_of_target
+    scaling = fit_temperature(logs, found.targets, points)
+    scores = scaled_scores(logs, found.targets, scaling.value)
+    return np.bincount(points, scores).astype(np.float64)
