@@ -76,7 +76,7 @@ def parts_of(images: int, kind: str, seed: int) -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(1000, generator=generator)[:images]
     data = digits()
-    parts = [data.train[order.tolist()], data.validation.tensors, data.test.tensors]
+    parts: Any = [data.train[order.tolist()], data.validation.tensors, data.test.tensors]
     if kind == "noisy":
         for number, (pixels, labels) in enumerate(parts):
             random = torch.randint(10, labels.shape, generator=generator)

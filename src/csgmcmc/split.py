@@ -3,10 +3,9 @@
 Whether it is better to continue training a network or to train another one shows only where cycles
 have their full length: short ones make networks that are not trained, for which it is always
 better to continue. So the trial keeps the steps of a cycle and takes fewer data, in batches that
-are smaller by the same factor: as many epochs at the same scale of the minibatch noise. It has
-three cycles, of which the third restarts: the first and second are two cycles of one network, the
-first and third are two networks. Their averages are compared on validation data, each after
-temperature scaling.
+are smaller by the same factor: as many epochs, at the same scale of the minibatch noise. It trains
+two networks for two cycles each. The average over the two cycles of a network is compared with that
+over the first cycles of both, on validation data, and each after temperature scaling.
 """
 
 import math
@@ -27,8 +26,9 @@ from csgmcmc.randomness import seeded
 from csgmcmc.schedules import Cyclical
 
 BUDGET = 0.1  # of the trial, in examples
-TRIAL_CYCLES = 3
-CLEAR = 2.0  # standard errors by which the better one is ahead
+TRIAL_CYCLES = 4
+LEARNED = 0.1  # by which a trial that counts beats the frequencies of the classes, in their NLL
+CLEAR = 2.0  # standard errors by which restarts must be ahead for a network in each cycle
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +37,9 @@ class SuggestedSplit:
 
     Attributes:
         schedule: the schedule that was given, with the restarts that are suggested.
-        continued: NLL, after temperature scaling, of the average over two cycles of one network.
-        restarted: that of the average over one cycle of each of two networks.
+        continued: NLL, after temperature scaling, of the average over two cycles of a network; the
+            mean of two networks.
+        restarted: that of the average over one cycle of each of them.
         error: standard error of their difference, over the validation data.
     """
 
@@ -51,7 +52,7 @@ class SuggestedSplit:
         cycles, every = self.schedule.cycles, self.schedule.restart_every
         every = every if self.schedule.restarts else cycles
         return (
-            f"two cycles of one network: NLL {self.continued:.4f}; of two networks: "
+            f"two cycles of a network: NLL {self.continued:.4f}; a cycle of each of two: "
             f"{self.restarted:.4f} (difference {self.restarted - self.continued:+.4f}, standard "
             f"error {self.error:.4f}): networks x cycles {-(-cycles // every)} x {every}"
         )
@@ -71,8 +72,9 @@ def choose_split(
 ) -> SuggestedSplit:
     """Choose between cycles x one network, cycles / 2 x two, and one cycle of each network.
 
-    The trial takes a tenth of the examples of `schedule`, in 3 / cycles of its steps. Networks that
-    restart must be ahead; if that is by less than two standard errors, two of them are suggested.
+    The trial takes a tenth of the examples of `schedule`, in as many steps as four of its cycles.
+    Restarts are suggested if they are ahead: two networks, if that is by less than two standard
+    errors. A trial that learns next to nothing, or diverges, suggests none.
 
     Args:
         make_model: makes the network, newly initialised.
@@ -101,27 +103,36 @@ def choose_split(
         sampler = make_sampler(params, size_of(loader))
         draws = Chain(model, loss, loader, sampler, trial, **options).run()
     posterior = Posterior(model, draws, progress=False, **(posterior_options or {}))
-    continued, restarted = (
-        _scores(posterior.with_draws([draw for draw in draws if draw.cycle in cycles]), validation)
-        for cycles in ((0, 1), (0, 2))
+    (first, second, both), have_learned = zip(
+        *(
+            _scores(
+                posterior.with_draws([each for each in draws if each.cycle in cycles]), validation
+            )
+            for cycles in ((0, 1), (2, 3), (0, 2))
+        ),
+        strict=True,
     )
+    continued, restarted = (first + second) / 2, both
     gain = restarted - continued
     error = float(gain.std(ddof=1)) / math.sqrt(len(gain))
-    if gain.mean() > 0:
+    if gain.mean() > 0 and all(have_learned):
         every = 1 if gain.mean() > CLEAR * error else -(-schedule.cycles // 2)
         schedule = replace(schedule, restart="fresh", restart_every=every)
     return SuggestedSplit(schedule, -float(continued.mean()), -float(restarted.mean()), error)
 
 
-def _scores(posterior: Posterior, validation: Iterable[Any]) -> NDArray[np.float64]:
-    """Log-likelihood of each data point; of classes after temperature scaling."""
-    from csgmcmc.checks.calibration import fit_temperature, scaled_scores  # noqa: PLC0415  (slow)
+def _scores(posterior: Posterior, validation: Iterable[Any]) -> tuple[NDArray[np.float64], bool]:
+    """Log-likelihood of each data point, of classes after scaling; and whether that is learned."""
+    from csgmcmc.checks.baselines import simple_scores  # noqa: PLC0415  (slow to import)
+    from csgmcmc.checks.calibration import fit_temperature, scaled_scores  # noqa: PLC0415
     from csgmcmc.checks.evaluation import evaluate  # noqa: PLC0415
 
     found = evaluate(posterior, validation)
-    if found.probs is None:
-        return found.average_scores()
-    logs, points = np.log(np.maximum(found.probs, 1e-300)), found.point_of_target
-    scaling = fit_temperature(logs, found.targets, points)
-    scores = scaled_scores(logs, found.targets, scaling.value)
-    return np.bincount(points, scores).astype(np.float64)
+    scores, simple = found.average_scores(), simple_scores(found)
+    if found.probs is not None:
+        logs, points = np.log(np.maximum(found.probs, 1e-300)), found.point_of_target
+        scaling = fit_temperature(logs, found.targets, points)
+        each = scaled_scores(logs, found.targets, scaling.value)
+        scores = np.bincount(points, each).astype(np.float64)
+    least = LEARNED * (1.0 if found.probs is None else abs(simple.mean()))
+    return scores, bool(scores.mean() - simple.mean() > least)
