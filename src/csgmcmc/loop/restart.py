@@ -10,11 +10,13 @@ Buffers that modules initialise, as the statistics of a batch norm, get their in
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from csgmcmc.randomness import seeded
 from csgmcmc.shards import local_shard, local_slices
@@ -33,87 +35,73 @@ def restart_weights(
 ) -> None:
     """Restart the sampled weights; what is random in the i-th chain depends on `keys[i]` alone."""
     for chain, key in enumerate(keys):
-        fresh, again = (
-            initial_tensors(model, sampled, (*key, i), initialise, chain) for i in range(2)
-        )
-        for tensor, new in fresh.items():
-            value = local_shard(tensor)[chain if isinstance(model, Stack) else ...]
-            part = local_slices(tensor)[: new.ndim]
+        own = chain if isinstance(model, Stack) else ...
+        fresh, again = (initial_values(model, sampled, (*key, i), initialise, own) for i in (0, 1))
+        for (tensor, new), (_, other) in zip(fresh, again, strict=True):
+            value, part = local_shard(tensor)[own], local_slices(tensor)[: new.ndim]
             if isinstance(tensor, nn.Parameter):
-                share = torch.where(new == again[tensor], 1 - rho, math.sqrt(1 - rho**2))
+                share = torch.where(new == other, 1 - rho, math.sqrt(1 - rho**2))
                 value.mul_(rho).add_((share * new)[part].to(value))
             else:
                 value.copy_(new[part])
 
 
 @torch.no_grad()
-def initial_tensors(
+def initial_values(
     model: nn.Module,
     sampled: Sequence[Tensor],
     key: Sequence[int],
     initialise: Initialise | None,
-    chain: int = 0,
-) -> dict[Tensor, Tensor]:
-    """Initial values of the sampled parameters and of all buffers, whole and on the CPU.
+    own: Any = ...,
+) -> list[tuple[Tensor, Tensor]]:
+    """The sampled parameters and all buffers, each with its initial values, whole and on the CPU.
 
-    Modules are given other tensors for that moment, of one chain of a stack. A `ValueError` names
-    the sampled parameters that none of them initialises.
+    `own` is the number of a stack's chain. A `ValueError` names parameters without initial values.
     """
-    own = chain if isinstance(model, Stack) else None
-    model = model.inner if isinstance(model, Stack) else model
-    names: dict[Tensor, str] = {param: name for name, param in model.named_parameters()}
-    ids = set(map(id, sampled))
-    resets = list(_resets(model, ids))
-    registries: list[dict[str, Any]] = []
-    for module in model.modules():
-        registries += [module._parameters, module._buffers]  # pyright: ignore[reportArgumentType]
-    before = [dict(registry) for registry in registries]
-    made: dict[Tensor | None, Tensor | None] = {None: None}  # so that ties are kept
-    for tensor in (tensor for registry in before for tensor in registry.values()):
-        if tensor not in made and tensor is not None:
-            like = tensor if own is None else tensor[own]
-            if isinstance(tensor, nn.Parameter):
-                blank = torch.full(like.shape, math.nan, dtype=tensor.dtype, device="cpu")
-                made[tensor] = nn.Parameter(blank, requires_grad=tensor.requires_grad)
-            else:
-                made[tensor] = like.detach().cpu().clone()
-    fresh: dict[Tensor, Tensor] = {}
-    try:
-        for registry in registries:
-            registry.update({name: made[tensor] for name, tensor in registry.items()})
-        with seeded(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])):
-            for reset in resets:
-                reset()
-            if initialise is not None:
-                initialise(model)
-        for registry, original in zip(registries, before, strict=True):
-            for name, tensor in original.items():
-                is_wanted = id(tensor) in ids or not isinstance(tensor, nn.Parameter)
-                if tensor is not None and is_wanted:
-                    fresh.setdefault(tensor, registry[name].detach())
-    finally:
-        for registry, original in zip(registries, before, strict=True):
-            registry.update(original)
-    missing = [names[param] for param, new in fresh.items() if param in names and new.isnan().any()]
+    inner, ids = model.inner if isinstance(model, Stack) else model, set(map(id, sampled))
+    params, buffers = dict(inner.named_parameters()), dict(inner.named_buffers())
+    skipped = isinstance(model, Stack)  # the dimension of the chains
+    new = {
+        name: torch.full(param.shape[skipped:], math.nan, dtype=param.dtype, device="cpu")
+        for name, param in params.items()
+    }
+    new |= {name: buffer[own].detach().cpu().clone() for name, buffer in buffers.items()}
+    resets = [*_resets(inner, ids), *([] if initialise is None else [partial(initialise, inner)])]
+    with seeded(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])):
+        # Frozen weights and shards stay as they are: the modules see the new tensors meanwhile.
+        given = {f"inner.{name}": value for name, value in new.items()}
+        functional_call(_Initialised(inner, resets), given, ())
+    wanted = {name: param for name, param in params.items() if id(param) in ids}
+    missing = [name for name in wanted if new[name].isnan().any()]
     if missing:
         raise ValueError(
             "a restart needs initial weights, and no reset_parameters of a module makes those of "
             f"{', '.join(missing)}: give initialise=, a function that does, or give the module "
             "that has them such a method"
         )
-    return fresh
+    return [(tensor, new[name]) for name, tensor in {**wanted, **buffers}.items()]
 
 
-def _resets(module: nn.Module, ids: set[int]) -> Iterator[Callable[[], Any]]:
-    """How the modules that have sampled weights, or none at all, are initialised; inner ones first.
+class _Initialised(nn.Module):
+    def __init__(self, inner: nn.Module, resets: Sequence[Callable[[], Any]]) -> None:
+        super().__init__()
+        self.inner, self.resets = inner, resets
+
+    def forward(self) -> None:
+        for reset in self.resets:
+            reset()
+
+
+def _resets(module: nn.Module, sampled: set[int]) -> Iterator[Callable[[], Any]]:
+    """The methods of modules with sampled weights, or with none at all; of inner modules first.
 
     Frozen modules are left out, with all that is inside of them.
     """
     own = set(map(id, module.parameters()))
-    if own and own.isdisjoint(ids):
+    if own and own.isdisjoint(sampled):
         return
     for child in module.children():
-        yield from _resets(child, ids)
+        yield from _resets(child, sampled)
     for name in ("reset_parameters", "_reset_parameters"):  # the latter of attention
         if hasattr(module, name):
             yield getattr(module, name)

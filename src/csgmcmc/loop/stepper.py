@@ -20,7 +20,7 @@ from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchErr
 from csgmcmc.loop import fingerprint
 from csgmcmc.loop.batches import ResumableBatches
 from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
-from csgmcmc.loop.restart import Initialise, initial_tensors, restart_weights
+from csgmcmc.loop.restart import Initialise, initial_values, restart_weights
 from csgmcmc.loop.watch import Watch
 from csgmcmc.noise import Noise
 from csgmcmc.randomness import Generator
@@ -44,9 +44,8 @@ class Stepper:
         layout: this process among those that run the chains; see `csgmcmc.init_distributed`.
         generators: generators that the loop draws from, besides the global ones, so that
             `state_dict` holds their state too.
-        initialise: for a schedule with restarts, a function that initialises the parameters of a
-            module in place. It is called after each `reset_parameters` of the model's modules, and
-            may leave to these what they initialise.
+        initialise: for a schedule with restarts, a function that initialises a module in place. It
+            is called after all `reset_parameters` of the model's modules.
         hold_lock: hold the lock from the first step to the end. With False the chain is locked
             only while a draw is stored, for loops that cannot tell when they end.
     """
@@ -95,7 +94,7 @@ class Stepper:
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
         self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
         if schedule.restarts:  # an error now, not after the first cycle
-            initial_tensors(model, self.sampled(), (0,), initialise)
+            initial_values(model, self.sampled(), (0,), initialise)
         self.prepare()  # records initial values in any optimizer: settings are described by these
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
         self.settings = fingerprint.describe_run(model, sampler, schedule)
@@ -168,9 +167,9 @@ class Stepper:
         tick = self.schedule.apply(self.sampler, self.taken)
         if not is_prepared and (self.schedule.restarts or tick.restart < 1):
             raise ValueError(
-                "the schedule restarts the network, which must be done before gradients are "
-                "computed: loop over stepper.batches(loader), or call stepper.prepare() before the "
-                "forward pass of each step; a schedule of your own has restarts = True"
+                "the schedule restarts the network, before gradients are computed: loop over "
+                "stepper.batches(loader), or call stepper.prepare() before each forward pass; a "
+                "schedule of your own has restarts = True"
             )
         if loss is not None:
             self.check_loss(loss, tick)
@@ -202,15 +201,12 @@ class Stepper:
         tick = self.schedule.apply(self.sampler, self.taken)
         if tick.restart < 1 and self._prepared != self.taken:
             self._keep_due()
-            keys, sampled = self._restart_keys(tick.step), self.sampled()
-            restart_weights(self.model, sampled, tick.restart, keys, self._initialise)
+            # Like the noise it is a function of seed, chain and step.
+            keys = [(getattr(self._noise, "seed", 0), one, tick.step) for one in self.chain_ids]
+            sampled, initialise = self.sampled(), self._initialise
+            restart_weights(self.model, sampled, tick.restart, keys, initialise)
             self.sampler.state.clear()
         self._prepared = self.taken
-
-    def _restart_keys(self, step: int) -> list[tuple[int, int, int]]:
-        """What a restart before `step` depends on: like the noise, on seed, chain and step."""
-        seed = getattr(self._noise, "seed", 0)
-        return [(seed, chain_id, step) for chain_id in self.chain_ids]
 
     def record(self, tick: Tick | None = None, *, loss_checked: bool = False) -> Tick:
         """Count the step that the loop has just taken, and keep its draw if it is due."""
@@ -382,8 +378,8 @@ class Stepper:
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
-        state = {"taken": self.taken, "settings": self.settings}
-        return {**state, "prepared": self._prepared == self.taken}
+        is_prepared = self._prepared == self.taken
+        return {"taken": self.taken, "settings": self.settings, "prepared": is_prepared}
 
     def load_position(self, state: dict[str, Any]) -> None:
         """Continue from `position()`; model and sampler are loaded already."""
