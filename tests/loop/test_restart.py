@@ -360,16 +360,22 @@ def test_a_loop_without_prepare_is_told_so_at_once():
     assert len(looped.draws) == 3
 
 
-def test_a_schedule_of_ones_own_must_say_that_it_restarts():
+def test_a_schedule_of_ones_own_restarts_if_it_says_so():
     @dataclass(frozen=True)
     class Forgetful(Schedule):
         steps: int
 
         def tick(self, step: int) -> Tick:
-            return Tick(step, 0, "sample", 1.0, 1.0, collect=False, restart=0.5 if step else 1.0)
+            return Tick(step, 0, "sample", 0.0, 0.0, collect=True, restart=0.5 if step else 1.0)
 
+    class Halves(Forgetful):
+        restarts = True
+
+    weights = [draw.tensors()["0.weight"] for draw in run(Halves(3)).draws]
+    assert not torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[1], weights[2])
     with pytest.raises(ValueError, match="restarts"):
-        run(Forgetful(4))
+        run(Forgetful(3))
 
 
 def test_joined_schedules_restart():

@@ -240,7 +240,7 @@ class Chain:
     # One step
 
     def _step(self) -> StepInfo:
-        if self.schedule.restarts:
+        if self.stepper.restarts:
             self.stepper.prepare()
         losses = self._gradients()
         if self.clip is not None:

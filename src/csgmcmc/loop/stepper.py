@@ -75,9 +75,8 @@ class Stepper:
         self.batches_per_step = 1.0
         """Number of batches of the loader over which the gradient of one step is averaged."""
         self._sources = ResumableBatches(generators)
-        self._initialise = initialise
-        self._prepared = 0  # the step that was last prepared: its restart, if any, is done
-        self._hold_lock = hold_lock
+        self._hold_lock, self._initialise = hold_lock, initialise
+        self._prepared = 0  # the step that was prepared last: it needs no other restart
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._watch: Watch | None = None  # of a loop over `batches`
         self.problems: list[str] = []  # what the run was warned of, for checks afterwards
@@ -93,7 +92,8 @@ class Stepper:
                 )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
         self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
-        if schedule.restarts:  # an error now, not after the first cycle
+        self.restarts = schedule.restarts
+        if self.restarts:  # raises an error now, not after the first cycle
             initial_values(model, self.sampled(), (0,), initialise)
         self.prepare()  # records initial values in any optimizer: settings are described by these
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
@@ -138,7 +138,7 @@ class Stepper:
                 batch = batches.next()
                 if self._watch is not None:
                     self._watch.look_at_batch(batch)
-                if self.schedule.restarts:
+                if self.restarts:
                     self.prepare()
                 yield batch
         finally:
@@ -160,16 +160,14 @@ class Stepper:
                 f"all {self.schedule.steps} steps of the schedule have been taken: loop over "
                 "stepper.batches(loader), or until stepper.done"
             )
-        is_prepared = self._prepared == self.taken
         if not self.begun:
             self.begin()
         self._keep_due()
         tick = self.schedule.apply(self.sampler, self.taken)
-        if not is_prepared and (self.schedule.restarts or tick.restart < 1):
+        if self._prepared != self.taken and (self.restarts or tick.restart < 1):
             raise ValueError(
-                "the schedule restarts the network, before gradients are computed: loop over "
-                "stepper.batches(loader), or call stepper.prepare() before each forward pass; a "
-                "schedule of your own has restarts = True"
+                "the schedule restarts the network: loop over stepper.batches(loader), or call "
+                "stepper.prepare() before each forward pass; your own schedule needs restarts=True"
             )
         if loss is not None:
             self.check_loss(loss, tick)
@@ -192,19 +190,16 @@ class Stepper:
     # For loops that step the sampler themselves
 
     def prepare(self) -> None:
-        """Set lr and temperature of the next step, and restart the network if that is due.
-
-        Call it before the gradients are computed; a second call for the same step changes nothing.
-        """
+        """Set lr and temperature of the next step, and restart the network where it is due."""
         if self.done:
             return
         tick = self.schedule.apply(self.sampler, self.taken)
         if tick.restart < 1 and self._prepared != self.taken:
             self._keep_due()
-            # Like the noise it is a function of seed, chain and step.
-            keys = [(getattr(self._noise, "seed", 0), one, tick.step) for one in self.chain_ids]
-            sampled, initialise = self.sampled(), self._initialise
-            restart_weights(self.model, sampled, tick.restart, keys, initialise)
+            seed = getattr(self._noise, "seed", 0)  # as the noise: by seed, chain and step
+            keys = [(seed, chain_id, tick.step) for chain_id in self.chain_ids]
+            sampled = self.sampled()
+            restart_weights(self.model, sampled, tick.restart, keys, self._initialise)
             self.sampler.state.clear()
         self._prepared = self.taken
 
@@ -378,8 +373,8 @@ class Stepper:
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
-        is_prepared = self._prepared == self.taken
-        return {"taken": self.taken, "settings": self.settings, "prepared": is_prepared}
+        state = {"taken": self.taken, "settings": self.settings}
+        return {**state, "prepared": self._prepared == self.taken}
 
     def load_position(self, state: dict[str, Any]) -> None:
         """Continue from `position()`; model and sampler are loaded already."""

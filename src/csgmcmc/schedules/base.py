@@ -34,8 +34,8 @@ class Tick:
         temperature_scale: factor of the sampler's initial temperature.
         collect: whether the weights after this step are kept as a draw.
         weight_decay_scale: factor of the sampler's initial weight decay, the prior's precision.
-        restart: the share rho of the weights that a restart before this step keeps: 1 for no
-            restart, 0 for fresh weights. A schedule with restarts says so by its `restarts`.
+        restart: the share rho of the weights that a restart before this step keeps: 1, no restart,
+            to 0, fresh weights. A schedule with restarts says so by its `restarts`.
     """
 
     step: int

@@ -150,8 +150,8 @@ class Cyclical(Schedule):
             progress = position / self.exploration_steps if self.anneal else 0.0
             temperature_scale = self.exploration_temperature * (1 - progress) + progress
         restart = 1.0
-        if self.restarts and step > 0 and step % (self.restart_every * self.cycle_length) == 0:
-            restart = 0.0 if isinstance(self.restart, str) else self.restart
+        if self.restart != "continue" and position == 0 < cycle and cycle % self.restart_every == 0:
+            restart = 0.0 if self.restart == "fresh" else self.restart
         return Tick(
             step=step,
             cycle=cycle,
