@@ -149,8 +149,8 @@ class Cyclical(Schedule):
         if exploring:
             progress = position / self.exploration_steps if self.anneal else 0.0
             temperature_scale = self.exploration_temperature * (1 - progress) + progress
-        restart = 1.0
-        if self.restart != "continue" and position == 0 < cycle and cycle % self.restart_every == 0:
+        begins, restart = position == 0 and cycle > 0, 1.0
+        if begins and self.restart != "continue" and cycle % self.restart_every == 0:
             restart = 0.0 if self.restart == "fresh" else self.restart
         return Tick(
             step=step,
