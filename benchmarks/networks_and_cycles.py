@@ -86,8 +86,8 @@ def parts_of(data: Cifar, setting: Setting, seed: int) -> Parts:
     train = images.part(0, setting.images)
     validation = images.part(len(rows) - VALIDATION, len(rows))
     standard = Standard(train.pixels)
-    both = (PlainBatches(part, standard) for part in (validation, data.test))
-    return Parts(train, *both, standard)
+    held_out, test = PlainBatches(validation, standard), PlainBatches(data.test, standard)
+    return Parts(train, held_out, test, standard)
 
 
 def initialise(model: nn.Module) -> None:
@@ -202,20 +202,27 @@ def run_all(folder: Path, seeds: int) -> None:
             keep(RECORDS, {**key, **found, "seconds": round(time.process_time() - begin, 1)})
 
 
-def show() -> None:
-    """Means over the seeds, as a table of Markdown; and the suggestions."""
+def table() -> list[str]:
+    """Means over the seeds, and what the trials suggested, as lines of Markdown."""
     measures = ("error %", "NLL", "scaled NLL")
-    print("| setting | networks x cycles | seeds | " + " | ".join(measures) + " |")
-    print("|---|---|---|" + "---|" * len(measures))
+    lines = [f"| setting | networks x cycles | {' | '.join(measures)} | runs |", "|---" * 6 + "|"]
     for name, split in product(SETTINGS, SPLITS):
-        own = [one for one in records(RECORDS) if (one["setting"], one["split"]) == (name, split)]
+        wanted = {"setting": name, "split": split}.items()
+        own = [one for one in records(RECORDS) if wanted <= one.items()]
         if own:
-            means = (np.mean([one[measure][-1] for one in own]) for measure in measures)
-            row = " | ".join(f"{mean:.3f}" for mean in means)
-            print(f"| {name} | {split} | {len(own)} | {row} |")
+            means = [np.mean([one[measure][-1] for one in own]) for measure in measures]
+            row = f"{means[0]:.1f} | {means[1]:.3f} | {means[2]:.3f} | {len(own)}"
+            lines.append(f"| {name} | {split} | {row} |")
+    lines += [
+        "",
+        "| setting | continued | restarted | standard error | suggested |",
+        "|---" * 5 + "|",
+    ]
     for one in records(RECORDS):
         if one["split"] == TRIAL:
-            print(one)
+            row = " | ".join(f"{one[part]:.3f}" for part in ("continued", "restarted", "error"))
+            lines.append(f"| {one['setting']} | {row} | {one['suggested']} |")
+    return lines
 
 
 def figure() -> None:
@@ -249,5 +256,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if given.what == "run":
         run_all(given.data, given.seeds)
+    elif given.what == "show":
+        print("\n".join(table()))
     else:
-        {"show": show, "figure": figure}[given.what]()
+        figure()

@@ -1,7 +1,7 @@
 """What `choose_split` suggests on scikit-learn's digits, beside the best of three splits.
 
-    python benchmarks/split_on_digits.py run [--seeds 2]
-    python benchmarks/split_on_digits.py show
+    python -m benchmarks.split_on_digits run [--seeds 2]
+    python -m benchmarks.split_on_digits show
 
 100, 300 or 900 digits, as they are, moved by up to a pixel, or with every fifth label random, for
 12, 60 or 240 epochs of batches of 32: from budgets of which a cycle trains no network up to those
@@ -130,18 +130,22 @@ def run_all(seeds: int) -> None:
             keep(RECORDS, {**key, **try_all(**key)})
 
 
-def show() -> None:
-    """Every record, and how much worse than the best each choice is, in the mean and at most."""
+def table() -> list[str]:
+    """How much worse than the best of the three each choice is, as lines of Markdown."""
     lost: dict[str, list[float]] = {}
     for one in records(RECORDS):
         best = min(one[split] for split in SPLITS)
-        chosen = {**{split: split for split in SPLITS}, "choose_split": one["suggested"]}
+        chosen = {
+            **{f"always {split}": split for split in SPLITS},
+            "choose_split": one["suggested"],
+        }
         for name, split in chosen.items():
             lost.setdefault(name, []).append(one[split] - best)
-        print(" ".join(f"{name}={value}" for name, value in one.items()))
+    lines = ["| choice | mean | largest | settings |", "|---" * 4 + "|"]
     for name, values in lost.items():
-        mean, most = np.mean(values), np.max(values)
-        print(f"{name}: {mean:.3f} above the best on average, {most:.3f} at most")
+        row = f"{np.mean(values):.3f} | {np.max(values):.3f} | {len(values)}"
+        lines.append(f"| {name} | {row} |")
+    return lines
 
 
 if __name__ == "__main__":
@@ -153,4 +157,6 @@ if __name__ == "__main__":
     if given.what == "run":
         run_all(given.seeds)
     else:
-        show()
+        for record in records(RECORDS):
+            print(" ".join(f"{name}={value}" for name, value in record.items()))
+        print("\n".join(table()))

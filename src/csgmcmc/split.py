@@ -1,11 +1,10 @@
-"""A budget split into networks and cycles: one network, several, or two with half of the cycles.
+"""A budget split into networks and cycles: one network, two, or one for each cycle.
 
-Whether it is better to continue training a network or to train another one shows only where cycles
-have their full length: short ones make networks that are not trained, for which it is always
-better to continue. So the trial keeps the steps of a cycle and takes fewer data, in batches that
-are smaller by the same factor: as many epochs, at the same scale of the minibatch noise. It trains
-two networks for two cycles each. The average over the two cycles of a network is compared with that
-over the first cycles of both, on validation data, and each after temperature scaling.
+Short cycles make networks that are not trained, for which it is always better to continue. So the
+trial keeps the steps of a cycle and takes fewer data, in batches that are smaller by the same
+factor, and so as many epochs. It trains two networks for two cycles each. The average over both
+cycles of a network is compared with that over the first cycles of both networks, on validation data
+and after temperature scaling.
 """
 
 import math
@@ -103,19 +102,16 @@ def choose_split(
         sampler = make_sampler(params, size_of(loader))
         draws = Chain(model, loss, loader, sampler, trial, **options).run()
     posterior = Posterior(model, draws, progress=False, **(posterior_options or {}))
-    (first, second, both), have_learned = zip(
-        *(
-            _scores(
-                posterior.with_draws([each for each in draws if each.cycle in cycles]), validation
-            )
-            for cycles in ((0, 1), (2, 3), (0, 2))
-        ),
-        strict=True,
-    )
-    continued, restarted = (first + second) / 2, both
+    scores, have_learned = [], True
+    for cycles in ((0, 1), (2, 3), (0, 2)):
+        chosen = posterior.with_draws([draw for draw in draws if draw.cycle in cycles])
+        found, is_learned = _scores(chosen, validation)
+        scores.append(found)
+        have_learned = have_learned and is_learned
+    continued, restarted = (scores[0] + scores[1]) / 2, scores[2]
     gain = restarted - continued
     error = float(gain.std(ddof=1)) / math.sqrt(len(gain))
-    if gain.mean() > 0 and all(have_learned):
+    if gain.mean() > 0 and have_learned:
         every = 1 if gain.mean() > CLEAR * error else -(-schedule.cycles // 2)
         schedule = replace(schedule, restart="fresh", restart_every=every)
     return SuggestedSplit(schedule, -float(continued.mean()), -float(restarted.mean()), error)
