@@ -369,7 +369,7 @@ def test_a_schedule_of_ones_own_restarts_if_it_says_so():
             return Tick(step, 0, "sample", 0.0, 0.0, collect=True, restart=0.5 if step else 1.0)
 
     class Halves(Forgetful):
-        restarts = True
+        restarts: Any = True
 
     weights = [draw.tensors()["0.weight"] for draw in run(Halves(3)).draws]
     assert not torch.equal(weights[0], weights[1])
