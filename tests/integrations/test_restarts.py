@@ -29,7 +29,7 @@ SCHEDULE = Cyclical(3 * CYCLE, cycles=3, exploration=0.25, draws_per_cycle=2, re
 
 def language_model() -> Any:
     """A model of Transformers, whose own function initialises it."""
-    model = llama()
+    model: Any = llama()
     model.reset_parameters = lambda: model.apply(model._init_weights)
     return model
 
@@ -75,7 +75,7 @@ class Look(Callback):
         self.seen: dict[int, torch.Tensor] = {}
 
     def on_validation_start(self, trainer, pl_module):
-        self.seen[trainer.global_step] = pl_module.net[0].weight.detach().clone()
+        self.seen[trainer.global_step] = pl_module.get_parameter("net.0.weight").detach().clone()
 
 
 def test_lightning(tmp_path):
