@@ -235,12 +235,12 @@ def figure() -> None:
     with mpl.rc_context(STYLE):
         picture, axes = plt.subplots(1, len(SETTINGS), figsize=(9, 3.4), layout="constrained")
         for axis, name in zip(axes, SETTINGS, strict=True):
-            for split in SPLITS:
+            for number, split in enumerate(SPLITS):
                 wanted = {"setting": name, "split": split}.items()
                 own = [one["scaled NLL"] for one in records(RECORDS) if wanted <= one.items()]
                 if own:
-                    numbers = range(1, CYCLES + 1)
-                    axis.plot(numbers, np.mean(own, axis=0), marker="o", label=split)
+                    means, cycles = np.mean(own, axis=0), range(1, CYCLES + 1)
+                    axis.plot(cycles, means, marker="o", label=split, color=f"C{number}")
             axis.set(title=name, xlabel="cycles so far", xticks=range(1, CYCLES + 1))
         axes[0].set_ylabel("test NLL of the average, scaled")
         axes[0].legend()
