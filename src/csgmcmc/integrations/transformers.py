@@ -101,7 +101,6 @@ class TrainerSchedule:
 
     def step(self) -> None:
         self._stepper.record()
-        self._stepper.prepare()
 
     def get_last_lr(self) -> list[float]:
         return [float(group["lr"]) for group in self._stepper.sampler.param_groups]
@@ -182,6 +181,9 @@ class SamplingCallback(TrainerCallback):
             given = "" if num_data is None else f" with N={num_data:,}"
             draws = f"{stepper.schedule.total_draws} draws"
             _print(f"{type(stepper.sampler).__name__}{given}: {steps:,} steps, {draws}")
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.stepper.prepare()
 
     def on_log(self, *_: Any, **__: Any) -> None:
         """Raise `DivergedError` if a weight is not finite, which the `Trainer` does not notice."""

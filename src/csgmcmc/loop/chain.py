@@ -23,6 +23,7 @@ from csgmcmc.loop.display import Display, describe_position
 from csgmcmc.loop.examples import check_same_loss, steady_loss
 from csgmcmc.loop.fingerprint import LOOP_DEFAULTS, differing
 from csgmcmc.loop.log import ScalarLog
+from csgmcmc.loop.restart import Initialise
 from csgmcmc.loop.stepper import Stepper
 from csgmcmc.loop.watch import Watch
 from csgmcmc.randomness import Generator
@@ -91,6 +92,7 @@ class Chain:
             replicas, gradients are averaged over them (DDP), unless the model is sharded (FSDP2).
         generators: generators that the data's transforms draw from, besides the global ones, so
             that they are saved with the chain.
+        initialise: for a schedule with restarts; see `Stepper`.
         watch: warn where N does not fit the data, the loss is a sum, batches are not shuffled or
             hold nan, or lr is unstable.
         progress: show a bar, or lines where there is no terminal.
@@ -118,6 +120,7 @@ class Chain:
         checkpoint_dir: str | Path | None = None,
         layout: ProcessLayout | None = None,
         generators: Sequence[Generator] = (),
+        initialise: Initialise | None = None,
         watch: bool = True,
         progress: bool = True,
     ) -> None:
@@ -135,6 +138,7 @@ class Chain:
             chain_id=chain_id,
             layout=layout,
             generators=generators,
+            initialise=initialise,
         )
         self.draws = self.stepper.draws
         self._batches = None if data is None else self.stepper.attach(data)
@@ -261,6 +265,8 @@ class Chain:
     # One step
 
     def _step(self) -> StepInfo:
+        if self.stepper.restarts:
+            self.stepper.prepare()
         losses = self._gradients()
         if self.clip is not None:
             gradients = [param.grad for param in self.stepper.trained if param.grad is not None]
