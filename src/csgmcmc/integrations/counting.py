@@ -34,10 +34,9 @@ def num_targets(
         causal: whether the loss shifts labels: each token is predicted from those before it, and
             the first of a sequence is not predicted.
     """
-    total, examples = 0, hasattr(data, "__getitem__") or isinstance(data, IterableDataset)
-    shifts = shifts_labels(model) if causal is None else causal
+    total, shifts = 0, shifts_labels(model) if causal is None else causal
     for labels in labels_in(data):
-        by_token = has_token_labels(labels, examples=examples)
+        by_token = has_token_labels(labels)
         if by_token and shifts is None:
             raise ValueError(
                 f"causal is not known from the class of the model, {type(model).__name__}: give "
@@ -49,9 +48,9 @@ def num_targets(
 
 
 def labels_in(data: Any) -> Iterator[Tensor]:
-    """The labels of each example of a data set, or of each batch of a loader."""
-    batches = data
-    if hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
+    """The labels of each batch of a loader; each example of a data set is a batch of one."""
+    has_examples, batches = hasattr(data, "__getitem__"), data
+    if has_examples and not isinstance(data, IterableDataset):
         batches = (data[index] for index in range(len(data)))  # iterating some never ends
     for batch in batches:
         if not isinstance(batch, Mapping) or batch.get("labels") is None:
@@ -59,12 +58,13 @@ def labels_in(data: Any) -> Iterator[Tensor]:
                 "data must give dictionaries with labels: give a loader whose collator makes them, "
                 "or count the targets yourself, and give the number as num_data"
             )
-        yield torch.as_tensor(batch["labels"])
+        labels = torch.as_tensor(batch["labels"])
+        yield labels[None] if has_examples else labels
 
 
-def has_token_labels(labels: Tensor, *, examples: bool) -> bool:
-    """Whether there is a label for each token: a second dimension in a batch of `examples`."""
-    return labels.ndim >= (1 if examples else 2) and not labels.is_floating_point()
+def has_token_labels(labels: Tensor) -> bool:
+    """Whether there is a label for each token of a batch."""
+    return labels.ndim > 1 and not labels.is_floating_point()
 
 
 def shifts_labels(model: nn.Module | None) -> bool | None:
@@ -116,7 +116,7 @@ def check_first_batch(
         if not counted:  # wait for the next batch
             return
         handle.remove()
-        by_token = has_token_labels(labels, examples=False) and counted > len(labels)
+        by_token = has_token_labels(labels) and counted > len(labels)
         num_data = sampler.param_groups[0].get("num_data")
         if by_token and num_data == describe_loader(loader)["examples"]:
             raise ValueError(

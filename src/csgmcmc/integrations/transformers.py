@@ -81,8 +81,7 @@ def trainer_parts(
     """
     if num_data is None:
         source = data if collate is None else DataLoader(data, batch_size=64, collate_fn=collate)
-        first = next(labels_in(source), torch.empty(0))
-        if is_regression(model, first if collate is None else first[0]):
+        if is_regression(model, next(labels_in(source))[0]):
             raise ValueError(
                 "num_data is needed for regression: the loss is a mean squared error, so that N is "
                 "the number of targets / (2 * variance of the noise)"
