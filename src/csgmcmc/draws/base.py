@@ -41,10 +41,8 @@ class Draw:
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers by name. Large ones of a store are memory-mapped from its file.
 
-        A mapped file is read when its numbers are used. The library replaces files and never
-        changes them in place. If another program does so meanwhile, the numbers are the changed
-        ones, and one that makes the file shorter ends this process (SIGBUS): copy stores, with
-        `cp` or `rsync` to another folder, rather than write over one that is in use.
+        A mapped file is read when its numbers are used. The library never changes a file in place;
+        a program that does so changes the numbers, or ends this process (SIGBUS).
         """
         return dict(self._load())
 

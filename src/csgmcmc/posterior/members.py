@@ -1,10 +1,8 @@
 """A model under many draws: their outputs, one draw after another or several stacked.
 
 By default draws are stacked where that was measured to be faster (docs/posterior.md): plain
-multi-layer perceptrons whose draws all fit into one stack, on batches of at most 256 rows. There
-the time goes into calling layers, which a stack does once for all draws. For other models vmap
-gains a little on single inputs and loses on larger batches, most with convolutions. The rule is
-fixed: the same predictions have the same bits.
+multi-layer perceptrons whose draws all fit into one stack, on batches of at most 256 rows. The rule
+is fixed: the same predictions have the same bits.
 """
 
 import copy
