@@ -111,11 +111,8 @@ class Members:
             for number, batch in enumerate(batches, start=1):
                 outputs = self.run(model, batch)
                 # An output may be a parameter, whose data are replaced by those of the next draw.
-                buffers[number - 1][index] = (
-                    outputs.detach()  # the same as below, but faster
-                    if isinstance(outputs, Tensor)
-                    else pytree.tree_map_only(Tensor, Tensor.detach, outputs)
-                )
+                kept = pytree.tree_map_only(Tensor, Tensor.detach, outputs)
+                buffers[number - 1][index] = kept
                 size += bytes_of(outputs)
                 full = number == len(batches) and count % MAX_BUFFERED == 0
                 if full or size >= MAX_OUTPUT_BYTES:
