@@ -135,7 +135,6 @@ class SamplingCallback(Callback):
             for logger in trainer.loggers:
                 named = {f"csgmcmc/{name}": value for name, value in values.items()}
                 logger.log_metrics(named, step=tick.step)
-        stepper.prepare()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Training continues with the random state from before validation, so that draws do not

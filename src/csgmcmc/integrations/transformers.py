@@ -101,7 +101,6 @@ class TrainerSchedule:
 
     def step(self) -> None:
         self._stepper.record()
-        self._stepper.prepare()
 
     def get_last_lr(self) -> list[float]:
         return [float(group["lr"]) for group in self._stepper.sampler.param_groups]
@@ -183,6 +182,9 @@ class SamplingCallback(TrainerCallback):
             given = "" if num_data is None else f" with N={num_data:,}"
             name, draws = type(stepper.sampler).__name__, stepper.schedule.total_draws
             _print(f"{name}{given}: {steps:,} steps, {draws} draws")
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.stepper.prepare()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any
