@@ -172,11 +172,11 @@ def choose(table: Table, number: int) -> dict[str, Any]:
 
 
 def records(part: str, everything: list[Table], splits: int) -> Iterator[dict[str, Any]]:
-    """One record for each table and split; those of an earlier run are read."""
+    """One record for each table and split, small tables first; earlier ones are read."""
     path = RESULTS / f"defaults-{part}.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     known = {(one["table"], one["split"]): one for one in map(json.loads, lines)}
-    for table in everything:
+    for table in sorted(everything, key=lambda one: len(one.rows.targets)):
         for number in range(splits):
             record = known.get((table.name, number))
             if record is None:

@@ -149,12 +149,11 @@ def ngboost(rows: Rows, seed: int) -> tuple[Floats, Floats]:
     return found.params["loc"], found.params["scale"]
 
 
-def xgboost(rows: Rows, seed: int) -> tuple[Floats, Floats]:
+def xgboost(rows: Rows, seed: int) -> tuple[Floats, None]:
     from xgboost import XGBRegressor  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
     model = XGBRegressor(n_jobs=1, random_state=seed).fit(*rows[:2])
-    mean = model.predict(rows[2])
-    return mean, np.full(len(mean), np.nan)
+    return model.predict(rows[2]), None
 
 
 def bde(rows: Rows, seed: int) -> tuple[Floats, Floats]:
@@ -167,7 +166,7 @@ def bde(rows: Rows, seed: int) -> tuple[Floats, Floats]:
     return np.asarray(mean), np.asarray(std)
 
 
-MODELS: dict[str, Callable[[Rows, int], tuple[Floats, Floats]]] = {
+MODELS: dict[str, Callable[[Rows, int], tuple[Floats, Floats | None]]] = {
     "csgmcmc": csgmcmc,
     "deep ensemble": deep_ensemble,
     "catboost": catboost,
@@ -212,14 +211,14 @@ def uci_rows(data: Path, name: str, split: int) -> Rows:
     return columns[train], values[train], columns[test], values[test]
 
 
-def scores(mean: Floats, std: Floats, target: Floats) -> dict[str, float]:
+def scores(mean: Floats, std: Floats | None, target: Floats) -> dict[str, float | None]:
     """RMSE, NLL, and the share of targets in central intervals of 90% of a Gaussian."""
+    rmse = float(np.sqrt(np.mean((target - mean) ** 2)))
+    if std is None:
+        return {"rmse": rmse, "nll": None, "inside": None}
     nll = 0.5 * np.log(2 * np.pi * std**2) + 0.5 * ((target - mean) / std) ** 2
-    return {
-        "rmse": float(np.sqrt(np.mean((target - mean) ** 2))),
-        "nll": float(nll.mean()),
-        "inside": float((np.abs(target - mean) < 1.645 * std).mean()),
-    }
+    inside = float((np.abs(target - mean) < 1.645 * std).mean())
+    return {"rmse": rmse, "nll": float(nll.mean()), "inside": inside}
 
 
 def records(part: str, jobs: list[tuple[str, str, int]], data: Path) -> Iterator[dict[str, Any]]:
@@ -236,7 +235,7 @@ def records(part: str, jobs: list[tuple[str, str, int]], data: Path) -> Iterator
             record = {"table": name, "model": model, "number": number, "rows": len(rows[0])}
             record |= {**scores(mean, std, rows[3]), "seconds": seconds}
             with path_of(part).open("a") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(json.dumps(record, allow_nan=False) + "\n")
             Console().print(record, highlight=False)
         yield record
 
@@ -251,9 +250,11 @@ def stored(part: str) -> list[dict[str, Any]]:
 
 
 def mean_of(found: list[dict[str, Any]], field: str, digits: int = 3) -> str:
-    values = np.array([one[field] for one in found])
-    error = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
-    return "-" if np.isnan(values).any() else f"{values.mean():.{digits}f}{error}"
+    values = [one[field] for one in found]
+    if None in values:
+        return "-"
+    error = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{error}"
 
 
 def own_rows(name: str) -> list[str]:
@@ -305,9 +306,11 @@ def figure(data: Path) -> None:
     for axis, name in zip(axes, ("airfoil", "bikesharing"), strict=True):
         for index, model in enumerate(MODELS):
             own = [one for one in stored("bde") if (one["table"], one["model"]) == (name, model)]
-            points = np.array([(one["seconds"], one["nll"]) for one in own])
-            if own and not np.isnan(points).any():
-                axis.semilogx(*points.T, "o", color=f"C{index}", markersize=5, label=model)
+            points = [(one["seconds"], one["nll"]) for one in own if one["nll"] is not None]
+            if points:
+                axis.semilogx(
+                    *zip(*points, strict=True), "o", color=f"C{index}", markersize=5, label=model
+                )
         published = pd.read_csv(data / "bde" / f"{name}-published.csv")
         for model, style in (("bde", "--"), ("tabpfn", ":")):
             nll = published[published["model"] == model]["nll_default"].mean()
