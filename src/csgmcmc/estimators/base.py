@@ -79,7 +79,7 @@ class BayesianMLP(BaseEstimator):
             it is the standard deviation of each of its weights.
         epochs: passes over the rows of all cycles together; by default as many as the table needs.
         chains: number of chains, each with its own initial weights and, with several widths of the
-            prior, its own held-out rows: a fifth, or a tenth of more than 1000.
+            prior, its own held-out rows: a fifth, or a tenth of 1000 and more, at most about 4000.
         cycles: number of cycles, each twice as long as the one before. By default there are
             further cycles as long as they improve the predictions of held-out rows.
         exploration: share of a cycle that explores before draws are kept.
