@@ -80,7 +80,7 @@ bench-tables: $(READY) $(PEERS)-tables/.ready ## Estimators beside their peers o
 	$(PEERS)-tables/bin/python benchmarks/tables_beside.py bde --data $(DATA) --models bde --names airfoil --seeds 2
 	$(BIN)/python benchmarks/tables_beside.py uci --data $(DATA)
 	$(BIN)/python benchmarks/defaults.py report --data $(DATA)/uci --splits 1
-	$(BIN)/python benchmarks/tables_beside.py show --data $(DATA)
+	$(BIN)/python benchmarks/tables_beside.py show
 
 dieharder: export PYTHONPATH := $(CURDIR)
 dieharder: $(READY) ## Test the random words of the noise; needs the program dieharder, takes an hour
