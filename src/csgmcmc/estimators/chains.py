@@ -58,7 +58,7 @@ class Batches:
         copies: int = 0,
     ) -> None:
         self.dataset = TensorDataset(*table)
-        self.rows, self.seed, self.copies = rows, seed, copies
+        self.rows, self.copies = rows, copies
         self.chain_ids = range(len(rows)) if chain_ids is None else chain_ids
         self.rows_per_epoch = min(len(own) for own in rows)
         self.batch_size = min(batch_size, self.rows_per_epoch)
