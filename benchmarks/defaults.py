@@ -1,7 +1,7 @@
 """The defaults of the estimators beside their peers, and what the defaults were chosen by.
 
-    python benchmarks/defaults.py report --data DATA [--splits 4] [--peers "linear,forest"]
-    python benchmarks/defaults.py choose --data DATA [--splits 3]
+    python -m benchmarks.defaults report --data DATA [--splits 4] [--peers "linear,forest"]
+    python -m benchmarks.defaults choose --data DATA [--splits 3]
 
 A quarter of each table is set aside, at random and anew for each split. `report` fits the defaults
 and scikit-learn's own estimators to the rest and scores them on what was set aside. `choose` never

@@ -1,8 +1,8 @@
 """The regressor's defaults on published benchmarks, beside what others are known or run to score.
 
-    python benchmarks/tables_beside.py bde --data DATA [--models csgmcmc,catboost] [--seeds 5]
-    python benchmarks/tables_beside.py uci --data DATA [--names boston,yacht] [--splits 20]
-    python benchmarks/tables_beside.py show
+    python -m benchmarks.tables_beside bde --data DATA [--models csgmcmc,catboost] [--seeds 5]
+    python -m benchmarks.tables_beside uci --data DATA [--names boston,yacht] [--splits 20]
+    python -m benchmarks.tables_beside show
 
 `bde` follows the benchmark of sklearn-contrib-bde: a split of 80 and 20 percent (random_state 0),
 columns and target standardised on the training part, and the score of a Gaussian with the predicted
@@ -162,7 +162,8 @@ def deep_ensemble(rows: Rows, seed: int) -> tuple[Floats, Floats]:
 def catboost(rows: Rows, seed: int) -> tuple[Floats, Floats]:
     from catboost import CatBoostRegressor  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
-    options = {"loss_function": "RMSEWithUncertainty", "thread_count": 1, "verbose": False}
+    options: Any = {"loss_function": "RMSEWithUncertainty", "thread_count": 1}
+    options |= {"verbose": False, "allow_writing_files": False}
     found: Any = CatBoostRegressor(**options, random_seed=seed).fit(*rows[:2]).predict(rows[2])
     return found[:, 0], np.sqrt(found[:, 1])
 
