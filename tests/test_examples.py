@@ -37,10 +37,10 @@ SAID = {
     "lightning_digits": r"(whole: 20 of 20 draws[\s\S]*){2}stopped: \d of 20 draws",
     "trainer_regression": r"\d+% of held-out numbers lie in the 90% intervals",
     "trainer_lora": r"ten: held-out NLL 0\.\d+ per token[\s\S]*draw 0 for peft",
-    "accelerate_loop": r"resumed at step 250 with 6 draws[\s\S]*the last 12 of 12 draws",
+    "accelerate_loop": r"resumed at step 250 with 6 draws\s12 draws: NLL 0\.\d+",
     "look_at_draws": r"log_score[\s\S]*differ by at most (0\.0e\+00|\d\.\de-(0[5-9]|1\d))",
     "likelihoods": r"heteroscedastic: std 0\.\d+[\s\S]*multi-label[\s\S]*calibrated",
-    "trained_network": r"100 epochs: NLL 0\.\d+\n.*all weights: NLL 0\.\d+.*\n.*last layer",
+    "trained_network": r"30 epochs: NLL 0\.\d+\n.*20 draws: NLL 0\.\d+\n.*from it: NLL 0\.\d+",
     "tune_with_optuna": r"6 trials, best NLL 0\.\d+",
     "torchrun_chains": r"the chains start [1-9][\d.]* apart[\s\S]*all chains: NLL 0\.\d+",
 }
