@@ -10,7 +10,8 @@ from markdown_it.tree import SyntaxTreeNode as Node
 from csgmcmc.pages import document, figure, judgements, table
 from paper.report.markdown import CLAIMS, SETTINGS
 
-VERDICTS = {"held": "✓ held", "contradicted": "✗ contradicted", "undecided": "? undecided"}
+MARKS = {"held": "✓", "contradicted": "✗", "not": "✗", "undecided": "?"}
+"""Before a verdict, by its first word."""
 NUMBER = re.compile(r"[-+±<>≤≥≈~\u2212]?\s*\d.*|[-\u2212\u2013\u2014]?")
 """What is set to the right in its column: a number, or a dash where there is none."""
 
@@ -25,11 +26,12 @@ def render(index: str, pages: Mapping[str, str], figures: Mapping[str, str]) -> 
 
     `figures` are SVG elements by the paths that the pages have for them.
     """
-    title, introduction, contents = _parse(index)
+    title, introduction, contents, *others = _parse(index)
     header = f"<h1>{_inside(title)}</h1>\n<p>{_inside(introduction)}</p>"
     nav = f'<nav id="contents" aria-label="Contents">\n{_table(contents, "Contents")}\n</nav>'
+    found = "\n".join(_blocks(others, {})) if others else ""
     sections = [_section(name, _parse(page), figures) for name, page in pages.items()]
-    return document(_text(title), header, "\n".join([nav, *sections]))
+    return document(_text(title), header, "\n".join([nav, found, *sections]))
 
 
 def _parse(text: str) -> list[Node]:
@@ -98,10 +100,12 @@ def _table(node: Node, title: str) -> str:
 
 
 def _claims(rows: Sequence[Sequence[Node]]) -> str:
-    judged = [
-        (list(map(_inside, cells)), VERDICTS[_text(verdict)], _text(verdict))
-        for *cells, verdict in rows
-    ]
+    judged = []
+    for *cells, last in rows:
+        verdict = _text(last)
+        kind = verdict.split()[0]
+        name = "contradicted" if kind == "not" else kind
+        judged.append((list(map(_inside, cells)), f"{MARKS[kind]} {verdict}", name))
     return judgements(CLAIMS, judged)
 
 

@@ -40,9 +40,9 @@ def test_text_is_shown_as_it_is_and_never_run(page, reader):
     assert not reader.all("script")
     assert not reader.all("b")
     text = "".join(reader.texts)
-    # title in contents and heading, summary, a claim twice, grid's title and note, two captions,
-    # a setting
-    assert text.count(NASTY) == 10
+    # title in contents and heading, summary, a claim in the index and twice on its page, grid's
+    # title and note, two captions, a setting
+    assert text.count(NASTY) == 11
 
 
 def test_the_page_is_one_file_that_needs_no_network(page, reader):
@@ -58,7 +58,7 @@ def test_structure_for_readers_of_all_kinds(reader):
     assert reader.all("html")[0]["lang"] == "en"
     assert len(reader.all("h1")) == 1
     assert len(reader.all("h2")) == 1
-    assert len(reader.all("h3")) == 1
+    assert len(reader.all("h3")) == 3
     for heading in reader.all("th"):
         assert heading["scope"] in ("row", "col")
     ids = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]

@@ -11,7 +11,7 @@ import pytest
 from paper import pages
 from paper.experiments import find_experiments, reproduce
 from paper.experiments.results import duration
-from paper.report.chapter import VERDICTS, read_chapters
+from paper.report.chapter import read_chapters
 from paper.report.markdown import plain
 from paper.report.write import write_report
 from paper.tests.report.support import save
@@ -40,13 +40,13 @@ def test_committed_results_of_other_versions_are_readable():
         assert chapter.page
         assert chapter.command.startswith(f"python -m paper run {chapter.name} ")
         assert f"```bash\n{chapter.command}\n```" in text
-        for claim in chapter.page.claims:
-            assert table_row(claim) in text
-
-
-def table_row(claim):
-    cells = map(plain, (claim.text, claim.paper, claim.ours, VERDICTS[claim.holds]))
-    return f"| {' | '.join(cells)} |"
+        assert len(chapter.verdicts) == len(chapter.page.claims)
+        for claim, verdict in zip(chapter.page.claims, chapter.verdicts, strict=True):
+            row = (claim.text, claim.paper, claim.ours, verdict.sure, verdict.text)
+            assert f"| {' | '.join(map(plain, row))} |" in text
+            link = f"[{chapter.name}]({chapter.name}.md)"
+            row = (plain(claim.text), link, plain(verdict.sure), plain(verdict.text))
+            assert f"| {' | '.join(row)} |" in index
 
 
 def contents(folder):
@@ -67,8 +67,9 @@ def test_all_files_are_there_and_links_lead_to_them(folder):
     ]
     assert all(path.is_file() for path in written)
     link = re.compile(r"(?<!\\)\]\((.*?)\)")
-    assert {path.name: link.findall(path.read_text()) for path in folder.glob("*.md")} == {
-        "README.md": ["schedule.md", "waiting.md"],
+    found = {path.name: link.findall(path.read_text()) for path in folder.glob("*.md")}
+    assert found == {
+        "README.md": ["schedule.md", "waiting.md", *["schedule.md"] * 5],  # with five claims
         "schedule.md": ["figures/schedule-step-sizes.svg", "README.md"],
         "waiting.md": ["README.md"],
     }
