@@ -1,7 +1,7 @@
 """Writes the report into the folder of the results that it is made from."""
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from csgmcmc.pages import as_element, draw
 from paper.report import html, markdown
@@ -19,6 +19,11 @@ def as_file(drawn: str) -> str:
     return re.sub(r"(<svg\b[^>]*>)", rf"\1{style}", drawn, count=1)
 
 
+def address(chapter: str, picture: str) -> str:
+    """The path of a figure in the report."""
+    return f"figures/{chapter}-{picture.removeprefix(f'{chapter}-')}.svg"
+
+
 def write_report(folder: Path) -> list[Path]:
     """Write README.md, a page for each experiment, their figures and index.html into `folder`."""
     chapters = read_chapters(folder)
@@ -26,11 +31,11 @@ def write_report(folder: Path) -> list[Path]:
     for chapter in chapters:
         for part in chapter.page.parts if chapter.page else ():
             if isinstance(part, Picture):
-                name = f"{chapter.name}-{part.name.removeprefix(f'{chapter.name}-')}"
-                drawn = draw(part.figure, name)
-                addresses[chapter.name, part.name] = f"figures/{name}.svg"
-                files[f"figures/{name}.svg"] = as_file(drawn)
-                elements[f"figures/{name}.svg"] = as_element(drawn, name)
+                path = address(chapter.name, part.name)
+                drawn = draw(part.figure, PurePath(path).stem)
+                addresses[chapter.name, part.name] = path
+                files[path] = as_file(drawn)
+                elements[path] = as_element(drawn, PurePath(path).stem)
     pages = {
         markdown.page_name(chapter.name): markdown.render_chapter(chapter, addresses)
         for chapter in chapters
