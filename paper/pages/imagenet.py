@@ -79,8 +79,8 @@ def page(results: Results) -> Page:
         claims=claims,
         parts=[
             f"Network {network['kind']}, images of {config['size']} pixels, {config['epochs']} "
-            f"epochs for every method, {config['cycles']} cycles, batch {network['batch']} in each "
-            "process. The paper states the network, the epochs, the cycles and the draws of a "
+            f"epochs for every method, {config['cycles']} cycles, batch {network['batch']}. "
+            "The paper states the network, the epochs, the cycles and the draws of a "
             "cycle. It gives no step size, β, weight decay, batch or schedule for ImageNet: those "
             "of CIFAR are used, and temperature 1/N.",
             *_gate(results),

@@ -2,7 +2,8 @@
 
 import json
 import re
-from statistics import mean, stdev
+
+import numpy as np
 
 from tests.docs.support import DOCS, ROOT
 
@@ -11,8 +12,9 @@ COLUMNS = ("Snapshot-SGDM", "cSGHMC", "ensemble, same budget")
 
 
 def shown(values, digits=4):
-    values = list(values)
-    return f"{mean(values):.{digits}f} ± {stdev(values) / len(values) ** 0.5:.{digits}f}"
+    values = np.array(list(values))
+    error = values.std(ddof=1) / len(values) ** 0.5
+    return f"{values.mean():.{digits}f} ± {error:.{digits}f}"
 
 
 def records(name):
@@ -36,7 +38,7 @@ def one_network(found):
         if plain and record["method"] == "SGDM" and record["seed"] < 3:
             runs.setdefault((record["epochs"], record["lr"]), []).append(record)
     whole = [run for run in runs.values() if len(run) == 3]
-    best = min(whole, key=lambda run: mean(record["validation"]["nll"] for record in run))
+    best = min(whole, key=lambda run: np.mean([record["validation"]["nll"] for record in run]))
     return [record["scores"]["nll"] for record in best]
 
 
