@@ -33,7 +33,7 @@ def list_experiments() -> None:
 
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(help="Folder of results.")]) -> None:
-    """Write the results up: FOLDER/README.md, a page for each experiment, and index.html."""
+    """Write the results up: FOLDER/README.md, and a page for each experiment."""
     if not folder.is_dir():
         raise fail(f"there is no folder {folder}")
     try:

@@ -1,7 +1,7 @@
 """Data of the experiments, as tensors."""
 
 from paper.data.augmentation import PlainBatches, Standard, TrainingBatches, crop_and_flip
-from paper.data.cifar import Cifar, Images, cifar, from_dataset
+from paper.data.cifar import Cifar, Images, cifar
 from paper.data.digits import Digits, load_digits, load_letters
 from paper.data.image_folder import ImageFolder, find_image_folder
 from paper.data.mnist import Mnist, mnist, not_mnist
@@ -23,7 +23,6 @@ __all__ = [
     "cifar",
     "crop_and_flip",
     "find_image_folder",
-    "from_dataset",
     "load_digits",
     "load_letters",
     "mnist",

@@ -1,4 +1,4 @@
-"""The report as Markdown, an index and a page for each experiment; the HTML is made from it."""
+"""The report as Markdown: an index, and a page for each experiment."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,6 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from paper.report import html as html_page
 from paper.report import markdown
 from paper.report.chapter import Chapter
 from paper.tests.report.support import NASTY, make_chapter, make_results
@@ -107,4 +106,3 @@ def test_markup_in_the_name_of_an_unfinished_experiment(name):
         assert not [each for each in [*tokens, *inside] if each.type.startswith("html")]
         assert [each.attrs["href"] for each in inside if each.type == "link_open"] == links
         assert [token.tag for token in tokens if token.type == "heading_open"] == headings
-    html_page.render(index, {file: page}, {})

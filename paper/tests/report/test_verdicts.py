@@ -27,13 +27,14 @@ def test_differences_are_seed_by_seed():
     made = {"a": scores(0.2, 0.3), "b": scores(0.25, 0.37, 0.9), "c": scores(0.4)}
     found = gap(made, "error", "a", "b")
     assert (found.mean, found.error, found.seeds) == (pytest.approx(0.06), pytest.approx(0.01), 2)
-    assert gap(made, "error", "a", "c") == Gap(pytest.approx(0.2), float("inf"), 1)
+    one = gap(made, "error", "a", "c")
+    assert (one.mean, one.error, one.seeds) == (pytest.approx(0.2), float("inf"), 1)
     assert gap(made, "error", "a", "d").seeds == 0
 
 
 def test_the_chance_is_that_of_students_t():
     values = np.random.default_rng(0).normal(0.5, 1, 7)
-    assert lead(values).chance == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
+    assert lead(values.tolist()).chance == pytest.approx(stats.ttest_1samp(values, 0)[1])
     assert by_seed({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}).chance == 1
     assert by_seed({0: 1.0, 1: 2.0}, {0: 2.0, 1: 3.0}).chance == 0
     assert lead([1.0]).side is None
@@ -114,7 +115,7 @@ def test_chance_alone_rarely_decides_anything():
     rng = np.random.default_rng(0)
     wrong = 0
     for _ in range(400):
-        claims = [claim_of(lead(rng.standard_normal(5))) for _ in range(8)]
+        claims = [claim_of(lead(rng.standard_normal(5).tolist())) for _ in range(8)]
         wrong += any(verdict.kind != "undecided" for verdict in judge(claims))
     assert wrong <= 400 * 0.05 + 3 * (400 * 0.05 * 0.95) ** 0.5
 

@@ -56,7 +56,6 @@ def test_all_files_are_there_and_links_lead_to_them(folder):
     assert sorted(contents(folder)) == [
         "README.md",
         "figures/schedule-step-sizes.svg",
-        "index.html",
         "schedule.json",
         "schedule.md",
         "waiting.json",
@@ -108,7 +107,7 @@ def test_files_of_something_else_are_named(text, folder):
     (folder / "other.json").write_text(text)
     with pytest.raises(ValueError, match=r"other\.json"):
         write_report(folder)
-    assert not (folder / "index.html").exists()
+    assert not (folder / "README.md").exists()
 
 
 def test_an_empty_folder_and_an_unknown_experiment_are_refused(tmp_path):
