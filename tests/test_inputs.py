@@ -126,7 +126,6 @@ def draws():
         ("weights", ["a"]),
         ("likelihood", 5),
         ("autocast", "bfloat16"),
-        ("forward", 5),
     ],
 )
 def test_types_of_the_options_of_a_posterior(draws, name, value):
@@ -166,7 +165,7 @@ def test_numbers_of_likelihoods(bad):
 
 
 @pytest.mark.parametrize("make", [stack, Stack, lambda bad: stack(bad, 2)])
-@pytest.mark.parametrize("bad", [5, "ab", [], [5], [nn.Linear(2, 1), nn.Linear(3, 1)]])
+@pytest.mark.parametrize("bad", [5, "ab", [], [nn.Linear(2, 1), nn.Linear(3, 1)]])
 def test_a_stack_is_of_models_of_one_architecture(make, bad):
     with pytest.raises(ValueError, match=r"model|chains"):
         make(bad)

@@ -4,16 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from csgmcmc import (
-    PSGLD,
-    SGHMC,
-    Cyclical,
-    DrawStore,
-    MemoryDraws,
-    Posterior,
-)
+from csgmcmc import DrawStore, MemoryDraws, Posterior
 from csgmcmc.posterior import Gaussian
-from tests.samplers.registry import REGISTRY as SAMPLERS
 
 
 def kept(draws, cycles=(0, 0, 1)):
@@ -59,26 +51,3 @@ def test_a_prediction_does_not_print_its_numbers(likelihood, members):
 def test_numbers_of_a_prediction_are_means():
     predicted = Posterior(nn.Linear(4, 3), kept(MemoryDraws())).predict(torch.randn(50, 4))
     assert f"entropy {predicted.entropy.mean():.3g}" in str(predicted)
-
-
-def test_a_sampler_says_its_options_before_a_schedule_scales_them():
-    model = nn.Linear(4, 3)
-    sampler = SGHMC(model.parameters(), lr=0.1, num_data=300, weight_decay=1e-3)
-    Cyclical(100, cycles=2, draws_per_cycle=1).apply(sampler, 40)
-    assert str(sampler) == (
-        "SGHMC(lr=0.1, num_data=300, temperature=1.0, weight_decay=0.001, momentum=0.9, "
-        "gradient_variance=0.0)"
-    )
-    groups = [{"params": [nn.Parameter(torch.zeros(2))], "lr": 0.1 * (n + 1)} for n in range(5)]
-    assert str(PSGLD(groups, lr=0.1, num_data=9)).startswith("PSGLD(lr=0.1, num_data=9, ")
-    assert str(PSGLD(groups, lr=0.1, num_data=9)).endswith(", ... in 5 groups)")
-
-
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_every_sampler_is_one_line(name):
-    from csgmcmc.samplers import discover  # noqa: PLC0415
-
-    kind = discover()[name]
-    text = str(kind(nn.Linear(4, 3).parameters(), lr=0.1, num_data=9))  # pyright: ignore[reportCallIssue]
-    assert text.startswith(f"{name}(lr=0.1, num_data=9")
-    assert "\n" not in text

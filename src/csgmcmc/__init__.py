@@ -4,7 +4,6 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from csgmcmc.discovery import refuse_removed
 from csgmcmc.distributed import ProcessLayout, init_distributed, shutdown_distributed
 from csgmcmc.draws import Draw, DrawStore, MemoryDraws
 from csgmcmc.errors import DivergedError
@@ -53,7 +52,7 @@ __all__ = [
 if not TYPE_CHECKING:  # else every misspelt name would pass
 
     def __getattr__(name: str) -> Any:
-        """Import packages that are slow to import on first use; removed names raise an error."""
+        """Import packages that are slow to import on first use."""
         if name in ("diagnostics", "estimators"):
             return import_module(f"csgmcmc.{name}")
-        return refuse_removed(__name__, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

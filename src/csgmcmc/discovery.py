@@ -1,36 +1,13 @@
-"""Names of packages: found in their files, imported on first use, or removed."""
+"""Names of packages: found in their files, or imported on first use."""
 
 import inspect
 import pkgutil
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-REMOVED = {
-    "csgmcmc.Recipe": "a sampler and a schedule",
-    "csgmcmc.Task": "csgmcmc run SCRIPT:FUNCTION, with a function that returns a Chain",
-    "csgmcmc.Draws": "csgmcmc.draws.Draws",
-    "csgmcmc.Predictive": "csgmcmc.posterior.Predictive",
-    "csgmcmc.refresh_batchnorm": "torch.optim.swa_utils.update_bn",
-    "csgmcmc.tuning": "csgmcmc.suggest_lr for the step size, Optuna for a search",
-    "csgmcmc.planning": "benchmarks/plan.py",
-    "csgmcmc.targets": "paper/targets in the repository",
-    "csgmcmc.demo": "examples/demo in the repository",
-    "csgmcmc.chain": "csgmcmc.loop",
-    "csgmcmc.stepper": "csgmcmc.loop",
-    "csgmcmc.processes": "torchrun, or joblib",
-    "csgmcmc.diagnostics.effective_noise": "Check.parameters of csgmcmc.checks.check",
-    "csgmcmc.diagnostics.Temperature": "csgmcmc.diagnostics.temperature.Temperature",
-    "csgmcmc.diagnostics.configurational_temperature": "temperature_of_products",
-    "csgmcmc.diagnostics.gradient_variance": "gradients.var(axis=0, ddof=1)",
-    "csgmcmc.diagnostics.cumulative_distribution": "scipy.stats.ecdf",
-    "csgmcmc.diagnostics.aupr": "sklearn.metrics.average_precision_score",
-    "csgmcmc.diagnostics.fpr_at": "sklearn.metrics.roc_curve",
-}
-"""Names that were removed, and what to use instead."""
 
 
 def subclasses_in(package: ModuleType, base: type[T]) -> dict[str, type[T]]:
@@ -58,15 +35,3 @@ def lazy_attributes(package: str, **names: Sequence[str]) -> Callable[[str], Any
         return getattr(import_module(f"{package}.{modules[name]}"), name)
 
     return __getattr__
-
-
-def refuse_removed(package: str, name: str) -> NoReturn:
-    """Raise the error for a name that `package` does not have, for its `__getattr__`.
-
-    A removed name is an `ImportError`: `from package import name` would replace the message of an
-    `AttributeError` by its own.
-    """
-    full = f"{package}.{name}"
-    if full not in REMOVED:
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    raise ImportError(f"{full} was removed in 0.3.0; use {REMOVED[full]} (see CHANGELOG.md)")

@@ -121,11 +121,6 @@ class ProcessLayout:
             )
 
 
-def as_layout(layout: ProcessLayout | None) -> ProcessLayout:
-    """The layout, by default that of a single process."""
-    return ProcessLayout() if layout is None else layout
-
-
 def share_gradients(model: nn.Module, layout: ProcessLayout) -> nn.Module:
     """The module whose backward pass averages gradients over the replicas of a chain."""
     if layout.replicas == 1 or is_sharded(model):  # FSDP2 averages by itself
@@ -173,8 +168,8 @@ def shutdown_distributed() -> None:
     Python must not exit while threads of a process group are alive: they sometimes abort it. They
     live as long as anything refers to the group, and chains, which do, are in reference cycles.
 
-    Waits for the other processes. In a `finally` it does not while an error is raised: they may
-    wait for this one in turn, and end when it leaves.
+    Waits for the other processes, except while an exception is raised, as in a `finally` block:
+    they may be waiting for this one, and end when it leaves.
     """
     if not dist.is_initialized():
         return

@@ -23,7 +23,7 @@ class DivergedError(CsgmcmcError, RuntimeError):
     """
 
     def __init__(self, what: str, tick: Any, lr: float, chain_ids: list[int]) -> None:
-        super().__init__(what, tick, lr, chain_ids)  # what a pickled error is made of
+        super().__init__(what, tick, lr, chain_ids)  # the arguments that a pickle restores
         self.tick, self.lr, self.chain_ids = tick, lr, chain_ids
 
     def __str__(self) -> str:

@@ -80,7 +80,7 @@ def flush(path: Path) -> None:
 
 
 def identity_of(path: Path) -> tuple[int, ...] | None:
-    """Tells, without reading it, whether a file is still the same; None if there is none."""
+    """A key that changes with the file, without reading it; None if there is no file."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -126,7 +126,7 @@ def reason_of(error: BaseException) -> str:
 def take_lock(path: Path, what: str) -> FileLock:
     """Lock a file for this process, until it releases the lock or ends, however it ends.
 
-    A forked child has a copy, which holds nothing. `what` is locked, for the error: "chain 0".
+    The copy of a forked child holds no lock. `what` names what is locked in the error: "chain 0".
     """
     # Any thread may release it: a lock of one thread would stay locked then.
     lock = FileLock(path, timeout=LOCK_SECONDS, poll_interval=0.03, thread_local=False)

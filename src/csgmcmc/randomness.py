@@ -96,7 +96,7 @@ def _seed_all(seed: int) -> None:
 
 
 def _accelerator() -> tuple[str, Any, list[tuple[int, ...]]]:
-    """The kind of device beside the CPU that is in use, its module, and how that names each one."""
+    """The type of accelerator in use, its module in torch, and the arguments for each device."""
     if not torch.accelerator.is_available():
         return "devices", None, []
     kind = torch.accelerator.current_accelerator().type  # pyright: ignore[reportOptionalMemberAccess]

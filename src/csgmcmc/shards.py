@@ -41,26 +41,25 @@ def local_slices(tensor: Tensor) -> tuple[slice, ...]:
     """The index, in the whole tensor, of the part that this process holds."""
     if not is_shard(tensor):
         return (slice(None),) * tensor.ndim
-    box = box_of_shard(tuple(tensor.shape), tensor.device_mesh, tensor.placements)  # pyright: ignore[reportAttributeAccessIssue]
-    return tuple(slice(begin, begin + size) for begin, size in zip(*box, strict=True))
+    return slices_of_shard(tuple(tensor.shape), tensor.device_mesh, tensor.placements)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def box_of_shard(
+def slices_of_shard(
     shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where the local tensor of a DTensor begins along each dimension, and its shape."""
-    offsets, sizes = [0] * len(shape), list(shape)
+) -> tuple[slice, ...]:
+    """The index of the local tensor of a DTensor in the whole one."""
+    slices = [slice(0, size) for size in shape]
     # FSDP shards what tensor parallelism has sharded before it: such a placement, which has a
     # split_factor, comes last, although its mesh dimension comes first.
     order = sorted(range(mesh.ndim), key=lambda i: hasattr(placements[i], "split_factor"))
     for i in order:
         dim = getattr(placements[i], "dim", None)
         if dim is not None:  # a shard; other placements hold all
-            length = -(-sizes[dim] // mesh.size(i))  # as torch.chunk: the last ones may be empty
-            begin = min(mesh.get_local_rank(i) * length, sizes[dim])
-            offsets[dim] += begin
-            sizes[dim] = min(length, sizes[dim] - begin)
-    return tuple(offsets), tuple(sizes)
+            begin, end = slices[dim].start, slices[dim].stop
+            length = -(-(end - begin) // mesh.size(i))  # as torch.chunk: the last may be empty
+            begin = min(begin + mesh.get_local_rank(i) * length, end)
+            slices[dim] = slice(begin, min(begin + length, end))
+    return tuple(slices)
 
 
 def mesh_of(tensors: Iterable[Tensor]) -> Any | None:

@@ -46,8 +46,6 @@ class Stack(nn.Module):
         super().__init__()
         models = check_items("models", models, "a list of models")
         check_count("number of models", len(models), at_least=1)
-        for model in models:
-            check_kind("each of models", model, nn.Module, "a torch.nn.Module")
         if any(_shapes(model) != _shapes(models[0]) for model in models):
             raise ValueError("models must be of one architecture: parameters or buffers differ")
         self.chains = len(models)

@@ -36,7 +36,7 @@ def data(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _unfused(monkeypatch):
     """Kernels of one device round otherwise than the operators of another."""
-    monkeypatch.setattr("csgmcmc.samplers.fused.why_not_fused", lambda *_: "it is compared")
+    monkeypatch.setattr("csgmcmc.samplers.fused.can_fuse", lambda *_: False)
 
 
 def some_records(experiment, where, data, out):

@@ -7,7 +7,6 @@ from inspect import isclass
 import pytest
 
 import csgmcmc
-from csgmcmc.discovery import REMOVED
 from tests.docs.support import DOCS
 
 PACKAGES = (
@@ -64,15 +63,6 @@ def test_there_are_few_public_names():
     assert len(csgmcmc.__all__) <= MAX_AT_THE_TOP
     names = [name for package in PACKAGES for name in import_module(f"csgmcmc.{package}").__all__]
     assert len(names) <= MAX_IN_PACKAGES, len(names)
-
-
-@pytest.mark.parametrize("full", REMOVED)
-def test_a_removed_name_says_what_to_use_instead(full):
-    package, _, name = full.rpartition(".")
-    module = import_module(package)
-    assert name not in module.__all__
-    with pytest.raises(ImportError, match=re.escape(REMOVED[full])):
-        getattr(module, name)
 
 
 @pytest.mark.parametrize("package", ["csgmcmc", "csgmcmc.diagnostics"])

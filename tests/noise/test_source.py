@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
@@ -189,12 +188,6 @@ def test_its_only_state_is_the_step(how):
     loaded.load_state_dict(state)
     for other in (loaded, how(noise)):
         assert torch.equal(draw(other, 9)[0], draw(noise, 9)[0])
-
-
-def test_a_state_of_an_earlier_version_raises():
-    earlier: Any = {"seed": 1, "chain": 0, "devices": []}
-    with pytest.raises(ValueError, match="state_dict has noise"):
-        Noise().load_state_dict(earlier)
 
 
 @pytest.mark.parametrize("numba", [True, False])

@@ -91,7 +91,7 @@ def test_the_square_root_is_correctly_rounded():
 
 def test_the_compiler_of_torch_traces_the_operations_as_one_graph():
     """Seed, layout and rotations are tensors, and the step's words are numbers of any value."""
-    made = tensors._layout(2**64 - 1, 2, ((5, np.zeros((1, 2), np.int64).tobytes(), 200),), CPU)
+    made = tensors._layout(2**64 - 1, 2, (5,), (Spans(np.zeros((1, 2), np.int64), 200),), CPU)
     traced = torch.compile(tensors.numbers_of, backend="eager", fullgraph=True)
     for words in ((0, 0), (7, 0), (-5, 3), (2**31 - 1, 0)):
         assert torch.equal(traced(made, *words), tensors.numbers_of(made, *words))
@@ -100,10 +100,11 @@ def test_the_compiler_of_torch_traces_the_operations_as_one_graph():
 def test_what_is_kept_on_the_device_is_small_and_bounded():
     tensors._layout.cache_clear()
     size, most = 1 << 20, tensors._layout.cache_info().maxsize
+    spans = Spans(np.zeros((1, 2), int), size)
     for seed in range(20):
-        tensors.normals(Key(seed, 0, 0), [0], [Spans(np.zeros((1, 2), int), size)], CPU)
+        tensors.normals(Key(seed, 0, 0), [0], [spans], CPU)
     assert tensors._layout.cache_info().currsize == most == 16
-    kept = tensors._layout(19, 0, ((0, np.zeros((1, 2), int).tobytes(), size),), CPU)
+    kept = tensors._layout(19, 0, (0,), (spans,), CPU)
     held = sum(each.nbytes for each in kept if isinstance(each, torch.Tensor))
     assert held <= 0.4 * size  # bytes
 

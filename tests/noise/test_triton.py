@@ -125,8 +125,8 @@ def test_compiled_updates_have_the_bits_of_numba(emulated, name):
     coefficients = Coefficients(rate=0.1, kept=0.9, std=1e-3 * flags["noise"], decay=5e-4)
     for step in range(2):
         own = key._replace(step=key.step + step)
-        kernels.move_all(own, IDS, SPANS, params, gradients, velocities, scales, coefficients)
-        numba_kernels.move_all(own, IDS, SPANS, *theirs, numbers=coefficients)
+        kernels.move_all(own, IDS, SPANS, columns, coefficients)
+        numba_kernels.move_all(own, IDS, SPANS, theirs, coefficients)
         for column, other in zip(columns, theirs, strict=True):
             assert_same_bits(column, other)
     assert not torch.equal(params[-1], numbers(0)[-1])
@@ -174,7 +174,7 @@ def test_one_compilation_serves_all_seeds_steps_and_groups(emulated):
         for rate in (1, 0.1):
             numbers = Coefficients(rate, 0, 1.0, 0)
             own = [spans_of(5, (0, 0))] * count
-            kernels.move_all(key, range(count), own, params, gradients, [], [], numbers)
+            kernels.move_all(key, range(count), own, (params, gradients, [], []), numbers)
     assert len(emulated.move.compiled) == 1
 
 
@@ -191,10 +191,10 @@ def test_tables_are_uploaded_only_when_addresses_or_shapes_change(emulated, monk
     others = [[torch.full_like(param, value) for param in params] for value in (1.0, 2.0)]
     emulated.tensors += [*params, *others[0], *others[1]]
     uploads = []
+    own = [spans_of(len(param), (0, 0)) for param in params]
     for step, (gradients, chain) in enumerate([(0, 0), (0, 0), (1, 0), (0, 0), (1, 0), (1, 1)]):
-        own = [spans_of(len(param), (0, 0)) for param in params]
         key, numbers = Key(1, chain, step), Coefficients(1.0, 0.0, 0.0, 0.0)
-        kernels.move_all(key, [3, 4], own, params, others[gradients], [], [], numbers)
+        kernels.move_all(key, [3, 4], own, (params, others[gradients], [], []), numbers)
         uploads.append(len(uploaded))
         uploaded.clear()
     assert uploads == [3, 0, 1, 0, 0, 2]  # what has been there before is there still

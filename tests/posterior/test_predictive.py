@@ -17,6 +17,7 @@ from csgmcmc import DrawStore, MemoryDraws, Posterior
 from csgmcmc.posterior import Categorical, ClassPredictive, Gaussian, NumberPredictive
 from csgmcmc.posterior import passes as passes_module
 from csgmcmc.posterior.passes import plain_split
+from csgmcmc.posterior.predictive import Mixture
 from tests.posterior.support import (
     CLOSE,
     TIGHT,
@@ -480,7 +481,7 @@ def test_draws_of_another_model_are_rejected(vectorize):
     with pytest.raises(ValueError, match="is not of this model"):
         Posterior(longer, draws, vectorize=vectorize).predict(inputs)
     wider = torch.nn.Sequential(*mlp()[:3], torch.nn.Linear(6, 5))
-    with pytest.raises(ValueError, match="has shape"):
+    with pytest.raises(ValueError, match="is not of this model"):
         Posterior(wider, draws, vectorize=vectorize).predict(inputs)
 
 
@@ -687,3 +688,24 @@ def test_nothing_is_printed_without_a_terminal(progress, capsys):
     posterior = table_posterior(random(5, 7, 4), progress=progress)
     posterior.predict_loader([torch.arange(7)])
     assert capsys.readouterr() == ("", "")
+
+
+class WithoutDouble(torch.Tensor):
+    """As a tensor on MPS, which has no double precision."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.double:
+            raise TypeError("the device has no double precision")
+        found: Any = super().__torch_function__(func, types, args, kwargs or {})
+        return found.as_subclass(torch.Tensor) if func is torch.Tensor.cpu else found
+
+
+def test_distributions_are_computed_on_the_cpu_in_double_precision():
+    """A device need not have it."""
+    loc = scale = torch.ones(2, 3).as_subclass(WithoutDouble)
+    mixture = Mixture("norm", np.array([0.5, 0.5]), {"loc": loc, "scale": scale})
+    np.testing.assert_allclose(mixture.quantiles(np.array([0.5])), np.ones((1, 3)))
+    assert mixture.sample(4, seed=0).shape == (4, 3)
+    below = Gaussian().cumulative((loc, scale), torch.ones(3).as_subclass(WithoutDouble))
+    np.testing.assert_allclose(below, 0.5)

@@ -116,14 +116,6 @@ def test_a_chain_that_samples_from_its_first_step_is_warned():
     chain.step()  # once is enough
 
 
-def test_damping_below_the_limit_of_stability_is_refused():
-    options = {"lr": 0.1, "weight_decay": 1.0, "betas": (0.5, 0.9)}
-    limit = 0.1 * 0.5 / (2 * 1.5)
-    make(AdamSGHMC, [torch.zeros(1)], damping=1.01 * limit, **options)
-    with pytest.raises(ValueError, match="damping must be at least"):
-        make(AdamSGHMC, [torch.zeros(1)], damping=0.99 * limit, **options)
-
-
 # Fused
 
 

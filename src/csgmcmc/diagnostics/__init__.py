@@ -5,8 +5,6 @@ result means that the statistic is not defined, such as R-hat of draws that are 
 docstring says when.
 """
 
-from functools import partial
-
 from csgmcmc.diagnostics.calibration import (
     accuracy,
     auroc,
@@ -23,7 +21,6 @@ from csgmcmc.diagnostics.mixing import (
     within_and_between,
 )
 from csgmcmc.diagnostics.temperature import kinetic_temperature, temperature_of_products
-from csgmcmc.discovery import refuse_removed
 
 __all__ = [
     "accuracy",
@@ -40,5 +37,3 @@ __all__ = [
     "temperature_of_products",
     "within_and_between",
 ]
-
-__getattr__ = partial(refuse_removed, __name__)

@@ -42,7 +42,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         class_weight: dict[Any, float] | str | None = None,
         module: Module | None = None,
         lr: float | None = None,
-        temperature: float | Sequence[float] = (1.0, 1.0, 0.3, 0.1),
+        temperature: float | Sequence[float] = (1.0, 1.0, 0.1, 0.01),
         prior_scale: float | Sequence[float] = (0.2, 1.0, 3.0, 8.0),
         epochs: float | None = None,
         chains: int = 5,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from csgmcmc.arguments import check_count, check_kind, check_number
 from csgmcmc.devices import check_autocast, device_for_batches
-from csgmcmc.distributed import ProcessLayout, as_layout, share_gradients
+from csgmcmc.distributed import ProcessLayout, share_gradients
 from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.files import check_path
@@ -128,7 +128,7 @@ class Chain:
         self.sampler, self.schedule = sampler, schedule
         self.accumulate = check_count("accumulate", accumulate, at_least=1)
         self.clip = None if clip is None else check_number("clip", clip, above=0)
-        layout = as_layout(layout)
+        layout = layout or ProcessLayout()
         self.stepper = Stepper(
             *(model, sampler, schedule, draws),
             chain_id=chain_id,

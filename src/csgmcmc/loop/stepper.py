@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from csgmcmc.arguments import check_count, check_real, plain_value
 from csgmcmc.devices import NARROW_DTYPES
-from csgmcmc.distributed import ProcessLayout, as_layout
+from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
 from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchError, warn
@@ -62,7 +62,7 @@ class Stepper:
         draws = MemoryDraws() if draws is None else draws
         fingerprint.check_parts(model, sampler, schedule, draws)
         self.model, self.sampler, self.schedule, self.draws = model, sampler, schedule, draws
-        self.layout = as_layout(layout)
+        self.layout = layout or ProcessLayout()
         self.trained = [param for param in model.parameters() if param.requires_grad]
         self.taken = 0
         """Number of steps taken, which is the index of the next one."""

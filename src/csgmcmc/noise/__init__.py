@@ -18,8 +18,8 @@ after the one before it: vector units compute 16 blocks at a time, and store the
 Different (seed, chain, parameter, step, position) are different keys, counters or numbers of a
 block: nothing is hashed, so that nothing collides.
 
-Logarithm, sine and cosine are polynomials. All is integers and IEEE single precision in a fixed
-order, without fused multiply-add, so that every CPU and any other device gives the same bits.
+Logarithm, sine and cosine are polynomials. All operations are on integers and IEEE single
+precision, in a fixed order and without fused multiply-add, so that all devices give the same bits.
 `threefry` works on any device by torch operations. `numba_kernels` for the CPU and `triton_kernels`
 for CUDA and ROCm are many times as fast, and need numba and Triton; `backends` chooses. Tests hold
 them all to the same bits.

@@ -3,17 +3,14 @@
 Where there are none, `threefry` makes the same numbers by torch operations.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from csgmcmc.errors import warn
-from csgmcmc.noise.positions import Spans
 
 
 class Key(NamedTuple):
@@ -25,7 +22,7 @@ class Key(NamedTuple):
 
 
 class Coefficients(NamedTuple):
-    """The numbers of an update; see `Kernels.move_all`."""
+    """The numbers of an update; see `csgmcmc.noise.numba_kernels.move_all`."""
 
     rate: float
     kept: float
@@ -33,38 +30,13 @@ class Coefficients(NamedTuple):
     decay: float
 
 
-class Kernels(Protocol):
-    """The interface of the modules `numba_kernels` and `triton_kernels`.
-
-    Tensors are contiguous, float32, and on one device; `spans` are the positions of their numbers.
-    """
-
-    def fill_all(
-        self, key: Key, ids: Sequence[int], spans: Sequence[Spans], outputs: Sequence[Tensor],
-        steps: int = 1,
-    ) -> None:  # fmt: skip
-        """Write the noise of each parameter; with `steps`, also that of later steps behind it."""
-        ...
-
-    def move_all(
-        self, key: Key, ids: Sequence[int], spans: Sequence[Spans], params: Sequence[Tensor],
-        gradients: Sequence[Tensor], velocities: Sequence[Tensor], scales: Sequence[Tensor],
-        numbers: Coefficients,
-    ) -> None:  # fmt: skip
-        """Move parameters p with gradients g, velocities v, scales s and noise, in place.
-
-        v <- kept * v - rate * s * (g + decay * p) + std * noise, then p <- p + s * v. `scales` may
-        be empty, and so may both: then p <- p - rate * (g + decay * p) + std * noise.
-        """
-        ...
-
-
 @cache
-def load_kernels(device: torch.device) -> Kernels | None:
-    """The kernels that serve a device, imported on first use; None where there are none.
+def load_kernels(device: torch.device) -> Any:
+    """The module with the kernels for a device, imported on first use; None where there is none.
 
-    Those of a GPU are tried first: where they cannot be compiled, or have other bits, torch
-    operations serve, and a warning says so.
+    It has the functions `fill_all` and `move_all`, which `csgmcmc.noise.numba_kernels` documents.
+    Kernels for a GPU are tested first. If they cannot be compiled, or give other bits, a warning
+    says so, and torch operations are used instead.
     """
     modules = {"cpu": "csgmcmc.noise.numba_kernels", "cuda": "csgmcmc.noise.triton_kernels"}
     if device.type not in modules:

@@ -22,45 +22,38 @@ MAX_ONE_THREAD = 1 << 15
 
 
 class FusedTerms(NamedTuple):
-    """What an update consists of, besides parameters, gradients and lr."""
+    """What an update consists of, besides parameters, gradients and options."""
 
     noise_std: float
-    momentum: float = 0.0
     velocities: Sequence[Tensor] = ()  # one for each parameter, or none at all
     scales: Sequence[Tensor] = ()  # the same: scaled coordinates, in which the velocities are
 
 
-def why_not_fused(params: Sequence[Tensor], *others: Sequence[Tensor]) -> str | None:
-    """Why a kernel cannot take all of these tensors, or None if it can.
+def can_fuse(params: Sequence[Tensor], *others: Sequence[Tensor]) -> bool:
+    """Whether the kernels of a device take all of these tensors.
 
     `others`, such as gradients, are empty or have one tensor for each parameter.
     """
     device = params[0].device if params else torch.device("cpu")
     if load_kernels(device) is None:
-        needed = {"cpu": "numba", "cuda": "triton"}.get(device.type)
-        has_none = f"a parameter is on {device}, which has no kernels"
-        return f"{needed} is not installed or does not work" if needed else has_none
-    for tensor in (tensor for tensors in (params, *others) for tensor in tensors):
-        if tensor.device != device:
-            return f"parameters or their states are on {device} and {tensor.device}"
-        if tensor.dtype != torch.float32:
-            return f"a parameter is {tensor.dtype}, not float32"
-        # A lazily negated tensor has the other sign in memory, and a lazy zero has no memory.
-        lazy = tensor.is_neg() or (tensor.data_ptr() == 0 and tensor.numel() > 0)
-        if lazy or not tensor.is_contiguous():
-            return "a parameter is not contiguous in memory"
-    for tensors in others:  # else the kernel would read past their ends
-        if any(one.shape != two.shape for one, two in zip(params, tensors, strict=False)):
-            return "a parameter and its gradient or state have different shapes"
-    return None
+        return False
+    for tensors in (params, *others):
+        for param, tensor in zip(params, tensors, strict=False):
+            # A lazily negated tensor has the other sign in memory, and a lazy zero has no memory.
+            lazy = tensor.is_neg() or (tensor.data_ptr() == 0 and tensor.numel() > 0)
+            if lazy or tensor.dtype != torch.float32 or not tensor.is_contiguous():
+                return False
+            if tensor.device != device or tensor.shape != param.shape:  # a read past the end
+                return False
+    return True
 
 
-def pays(terms: FusedTerms, params: Sequence[Tensor]) -> bool:
+def pays(noise_std: float, params: Sequence[Tensor]) -> bool:
     """Whether the kernel is faster: always, except for large updates without noise on the CPU.
 
     Those are bound by memory, and torch's own operations run them on several threads.
     """
-    if terms.noise_std > 0 or not params[0].is_cpu:
+    if noise_std > 0 or not params[0].is_cpu:
         return True
     return all(param.numel() <= MAX_ONE_THREAD for param in params)
 
@@ -70,25 +63,17 @@ def fused_update(
     step: int,
     parameter_ids: Sequence[int],
     params: Sequence[Tensor],
-    values: Sequence[Tensor],
-    gradients: Sequence[Tensor],
-    terms: FusedTerms,
-    *,
-    lr: float,
-    weight_decay: float,
+    columns: Sequence[Sequence[Tensor]],
+    numbers: Coefficients,
 ) -> None:
-    """Move `values`, the local tensors of `params`, in place."""
+    """Move `params` in place; `columns`, their local tensors first, are those of `move_all`."""
+    values, _, velocities, _ = columns
     spans = list(map(spans_of, params))
     for own, value in zip(spans, values, strict=True):
-        if len(own.first) * own.length != value.numel():
+        if own.total != value.numel():
             raise RuntimeError(f"the positions of {value.numel()} numbers of a shard are unknown")
     device = values[0].device
     refuse_capture(device, step)
-    kernels = load_kernels(device)
-    if kernels is None:
-        raise RuntimeError(f"there are no kernels for {device}")
-    numbers = Coefficients(lr, terms.momentum, terms.noise_std, weight_decay)
-    tensors = (values, gradients, terms.velocities, terms.scales)
-    kernels.move_all(noise.key(step), parameter_ids, spans, *tensors, numbers)
+    load_kernels(device).move_all(noise.key(step), parameter_ids, spans, columns, numbers)
     # So that autograd notices a backward pass through weights that have been moved since.
-    increment_version([*values, *terms.velocities])
+    increment_version([*values, *velocities])

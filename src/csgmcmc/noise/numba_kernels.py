@@ -2,7 +2,7 @@
 
 Numba brings its own compiler. A kernel is compiled on its first call ever, which takes a few
 seconds, and is then kept on disk until this file changes. All kernels are in it, and the constants
-of `threefry` are compiled into them: where those change, this file must change, too.
+of `threefry` are compiled into them: if those change, this file must change too.
 
 Tensors are passed by address, which costs a tenth of making arrays of them. The caller makes sure
 that they are contiguous float32 tensors in memory. What the steps compute is explained in
@@ -252,25 +252,33 @@ def move(
 def fill_all(
     key: Key, ids: Sequence[int], spans: Sequence[Spans], outputs: Sequence[Tensor], steps: int = 1
 ) -> None:
-    """See `csgmcmc.noise.backends.Kernels`."""
+    """Write the noise of each parameter; with `steps`, also that of later steps behind it.
+
+    Here as in `move_all`, tensors are contiguous, float32 and on one device, and `spans` are the
+    positions of their numbers.
+    """
     seed = _signed(key.seed)
     for parameter, positions, output in zip(ids, spans, outputs, strict=True):
         if output.numel():
-            fill(output.data_ptr(), *positions, seed, key.chain, parameter, key.step, steps)
+            where = (output.data_ptr(), positions.first, positions.length)
+            fill(*where, seed, key.chain, parameter, key.step, steps)
 
 
 def move_all(
-    key: Key, ids: Sequence[int], spans: Sequence[Spans], params: Sequence[Tensor],
-    gradients: Sequence[Tensor], velocities: Sequence[Tensor], scales: Sequence[Tensor],
-    numbers: Coefficients,
+    key: Key, ids: Sequence[int], spans: Sequence[Spans],
+    columns: Sequence[Sequence[Tensor]], numbers: Coefficients,
 ) -> None:  # fmt: skip
-    """See `csgmcmc.noise.backends.Kernels`."""
+    """Move parameters p in place; `columns` are p, gradients g, velocities v and scales s.
+
+    v <- kept * v - rate * s * (g + decay * p) + std * noise, then p <- p + s * v. Scales may be
+    empty, and velocities with them: then p <- p - rate * (g + decay * p) + std * noise.
+    """
     seed, floats = _signed(key.seed), list(map(float, numbers))  # an int would be compiled anew
-    columns = (params, gradients, velocities, scales)
-    addresses = [[one.data_ptr() for one in column] or [0] * len(params) for column in columns]
-    for parameter, positions, param, *own in zip(ids, spans, params, *addresses, strict=True):
-        if param.numel():
-            move(*own, *positions, seed, key.chain, parameter, key.step, *floats)
+    addresses = [[one.data_ptr() for one in column] or [0] * len(ids) for column in columns]
+    for parameter, positions, *own in zip(ids, spans, *addresses, strict=True):
+        if positions.total:
+            where = (positions.first, positions.length)
+            move(*own, *where, seed, key.chain, parameter, key.step, *floats)
 
 
 def _signed(seed: int) -> int:

@@ -4,34 +4,30 @@ A position counts the numbers of a parameter along its rows, whatever its layout
 """
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from csgmcmc.shards import box_of_shard, is_shard
+from csgmcmc.shards import is_shard, slices_of_shard
 from csgmcmc.stacked import StackedParameter
 
 
-class Spans(NamedTuple):
+@dataclass(frozen=True, eq=False)  # hashed by identity: `spans_of` returns the same ones again
+class Spans:
     """Spans of consecutive positions, in the order of the tensor's own numbers."""
 
     first: NDArray[np.int64]
     """Of shape (spans, 2): the chain, counted from that of the noise, and the first position."""
     length: int  # how many positions each span has
 
-
-Parameters = tuple[tuple[int, bytes, int], ...]
-"""Numbers of parameters and their spans, as a key of a dictionary."""
-
-
-def parameters_of(ids: Sequence[int], spans: Sequence[Spans]) -> Parameters:
-    """The numbers of parameters and their spans, as a key of a dictionary."""
-    pairs = zip(ids, spans, strict=True)
-    return tuple((number, own.first.tobytes(), own.length) for number, own in pairs)
+    @property
+    def total(self) -> int:
+        """Number of positions of all spans."""
+        return len(self.first) * self.length
 
 
 def spans_of(param: Tensor) -> Spans:
@@ -54,7 +50,8 @@ def _spans_of_chains(chains: int, size: int) -> Spans:
 @lru_cache(maxsize=1024)
 def _spans_of_shard(shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]) -> Spans:
     """The spans of a DTensor's local tensor: a box in the whole tensor."""
-    begins, sizes = box_of_shard(shape, mesh, placements)
+    slices = slices_of_shard(shape, mesh, placements)
+    begins, sizes = [each.start for each in slices], [each.stop - each.start for each in slices]
     # The dimensions after `inner` are whole, so that a span continues through them.
     inner = max((i for i in range(len(shape)) if sizes[i] < shape[i]), default=0)
     after = math.prod(shape[inner + 1 :])

@@ -63,7 +63,7 @@ class Noise:
             if kernels is None:
                 flat = threefry.normals(self.key(step), own_ids, spans, device)
             else:
-                flat = [_numbers(device, len(own.first) * own.length) for own in spans]
+                flat = [_numbers(device, own.total) for own in spans]
                 kernels.fill_all(self.key(step), own_ids, spans, flat)
             made.update(zip(indices, flat, strict=True))
         values = [local_shard(param) for param in params]
@@ -77,7 +77,7 @@ class Noise:
             return torch.stack([self.like([param], [parameter_id], step)[0] for step in later])
         refuse_capture(param.device, self.step)
         spans = spans_of(param)
-        made = _numbers(param.device, steps * len(spans.first) * spans.length)
+        made = _numbers(param.device, steps * spans.total)
         kernels.fill_all(self.key(self.step), [parameter_id], [spans], [made], steps)
         return made.view(steps, *local_shard(param).shape).to(param.dtype)
 
@@ -86,13 +86,11 @@ class Noise:
         return Key(self.seed, self.chain_id, step)
 
     def state_dict(self) -> dict[str, int]:
-        """Seed, chain and step: all that there is."""
+        """Seed, chain and step, which determine the noise."""
         return {"seed": self.seed, "chain": self.chain_id, "step": self.step}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from where `state` was taken, with its seed and chain."""
-        if "step" not in state:
-            raise ValueError("state_dict has noise of version 0.1 of csgmcmc, which has no step")
         self.seed, self.chain_id, self.step = (state[name] for name in ("seed", "chain", "step"))
 
 

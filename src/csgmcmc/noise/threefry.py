@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from csgmcmc.noise.backends import Key
-from csgmcmc.noise.positions import Parameters, Spans, parameters_of
+from csgmcmc.noise.positions import Spans
 
 LANES = 16
 """Blocks that are computed together: as many as the widest vector units hold."""
@@ -51,8 +51,8 @@ QUARTER_TURN = np.float32(math.pi / 2 * 2.0**-22)  # a quarter of a turn has 2**
 class Layout(NamedTuple):
     """What does not depend on the step, for G groups of positions in some spans.
 
-    All words are int32 tensors. A first dimension of 2 has the words 0 and 2, then 1 and 3; or, of
-    one of these pairs, the first word and the second.
+    All words are int32 tensors. A first dimension of 2 separates the words 0 and 2 from 1 and 3, or
+    the two words of such a pair.
     """
 
     counter: Tensor  # of each group's first block, of shape (2, 2, G, 1)
@@ -68,7 +68,7 @@ def normals(
     key: Key, ids: Sequence[int], spans: Sequence[Spans], device: torch.device
 ) -> list[Tensor]:
     """The noise of parameters with these numbers and positions, flat float32 tensors."""
-    layout = _layout(key.seed, key.chain, parameters_of(ids, spans), device)
+    layout = _layout(key.seed, key.chain, tuple(ids), tuple(spans), device)
     numbers = numbers_of(layout, *_words(key.step))
     parts = [[numbers[begin:end] for begin, end in ranges] for ranges in layout.ranges]
     return [own[0] if len(own) == 1 else torch.cat(own) if own else numbers[:0] for own in parts]
@@ -84,16 +84,18 @@ def numbers_of(layout: Layout, lower_step: int, upper_step: int) -> Tensor:
 
 
 @lru_cache(maxsize=16)  # a quarter of a byte for each weight
-def _layout(seed: int, chain: int, parameters: Parameters, device: torch.device) -> Layout:
+def _layout(
+    seed: int, chain: int, ids: tuple[int, ...], spans: tuple[Spans, ...], device: torch.device
+) -> Layout:
     keys, blocks, ranges, begin = [], [np.empty(0, np.int64)], [], 0
-    for number, first, length in parameters:
+    for number, own in zip(ids, spans, strict=True):
         ranges.append([])
-        for offset, position in np.frombuffer(first, np.int64).reshape(-1, 2).tolist():
-            groups = np.arange(position // GROUP, -(-(position + length) // GROUP))
+        for offset, position in own.first.tolist():
+            groups = np.arange(position // GROUP, -(-(position + own.length) // GROUP))
             blocks.append(groups * LANES)
             keys.append([*_words(seed), _signed(chain + offset), _signed(number)])
             at = begin + position % GROUP
-            ranges[-1].append((at, at + length))
+            ranges[-1].append((at, at + own.length))
             begin += len(groups) * GROUP
     block, count = np.concatenate(blocks), [len(own) for own in blocks[1:]]
     counter = np.stack([block, 0 * block, block >> 32, 0 * block]).reshape(2, 2, -1, 1)

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from csgmcmc.noise import threefry
 from csgmcmc.noise.backends import Coefficients, Key
-from csgmcmc.noise.positions import Parameters, Spans, parameters_of
+from csgmcmc.noise.positions import Spans
 
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 """Of each launch: 128 threads, and no fused multiply-add."""
@@ -200,21 +200,20 @@ def move(
 def fill_all(
     key: Key, ids: Sequence[int], spans: Sequence[Spans], outputs: Sequence[Tensor], steps: int = 1
 ) -> None:
-    """See `csgmcmc.noise.backends.Kernels`."""
+    """See `csgmcmc.noise.numba_kernels`."""
     for index in range(steps):
         parts = [one.view(steps, -1)[index] for one in outputs] if steps > 1 else outputs
         _launch(fill, Key(key.seed, key.chain, key.step + index), ids, spans, [parts])
 
 
 def move_all(
-    key: Key, ids: Sequence[int], spans: Sequence[Spans], params: Sequence[Tensor],
-    gradients: Sequence[Tensor], velocities: Sequence[Tensor], scales: Sequence[Tensor],
-    numbers: Coefficients,
+    key: Key, ids: Sequence[int], spans: Sequence[Spans],
+    columns: Sequence[Sequence[Tensor]], numbers: Coefficients,
 ) -> None:  # fmt: skip
-    """See `csgmcmc.noise.backends.Kernels`."""
+    """See `csgmcmc.noise.numba_kernels`."""
+    _, _, velocities, scales = columns
     flags = {"momentum": bool(velocities), "scaled": bool(scales), "noise": numbers.std > 0}
-    columns = [params, gradients, velocities, scales]
-    _launch(move, key, ids, spans, columns, len(params), *map(float, numbers), **flags)
+    _launch(move, key, ids, spans, columns, len(ids), *map(float, numbers), **flags)
 
 
 def _launch(
@@ -230,7 +229,7 @@ def _launch(
     device = columns[0][0].device
     on_gpu = device.type == "cuda"
     stream = torch.cuda.current_stream(device).cuda_stream if on_gpu else 0
-    layout, row_of = _layout(key.chain, parameters_of(ids, spans), device, stream)
+    layout, row_of = _layout(key.chain, tuple(ids), tuple(spans), device, stream)
     if len(row_of):
         pointers = tuple(one.data_ptr() for column in columns for one in column)
         addresses = _addresses(pointers, device, stream)
@@ -245,17 +244,17 @@ def _launch(
 @lru_cache(maxsize=64)
 def _layout(
     chain: int,
-    parameters: Parameters,
+    ids: tuple[int, ...],
+    spans: tuple[Spans, ...],
     device: torch.device,
     stream: int,  # noqa: ARG001  (a part of the key)
 ) -> tuple[Tensor, Tensor]:
     rows, row_of = [], []
-    for index, (number, first, length) in enumerate(parameters):
-        own = np.frombuffer(first, np.int64).reshape(-1, 2).tolist() if length else []
-        for place, (offset, position) in enumerate(own):
+    for index, (number, own) in enumerate(zip(ids, spans, strict=True)):
+        for place, (offset, position) in enumerate(own.first.tolist() if own.length else []):
             program = len(row_of)
-            row_of += [len(rows)] * -(-(position % GROUP.value + length) // (4 * BLOCKS.value))
-            where = (index, place * length, length, position)
+            row_of += [len(rows)] * -(-(position % GROUP.value + own.length) // (4 * BLOCKS.value))
+            where = (index, place * own.length, own.length, position)
             rows.append((*where, chain + offset, number, program))
     return _on_device(rows, torch.int64, device), _on_device(row_of, torch.int32, device)
 
@@ -285,7 +284,7 @@ def try_out(device: torch.device) -> None:
     )
     fill_all(key, ids, spans, [made])
     numbers = Coefficients(rate=0.0, kept=0.0, std=1.0, decay=0.0)
-    move_all(key, ids, spans, [moved], [made], [velocity], [], numbers)
+    move_all(key, ids, spans, [[moved], [made], [velocity], []], numbers)
     for found in (made, moved, velocity):
         if not torch.equal(found, expected):
             raise ArithmeticError("their numbers are not those of torch operations")

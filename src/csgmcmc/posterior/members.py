@@ -8,7 +8,7 @@ fixed: the same predictions have the same bits.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import repeat
@@ -76,11 +76,10 @@ class Members:
         size = max(bytes_of(self._places), 1)
         self._stack_size = max(1, MAX_STACK_BYTES // size)
         self._perceptron = is_perceptron(self.architecture)
-        self._stack_holds_all = len(self.draws) <= self._stack_size
         # Keeping only some would use memory for little gain.
         held_size = size + TENSOR_BYTES * len(self._places)
         self._hold = len(self.draws) * held_size <= MAX_HELD_BYTES
-        self._whole_stack: dict[str, Tensor] | None = None
+        self._last_stack: tuple[list[int], dict[str, Tensor]] | None = None
         self._held: dict[int, dict[str, Tensor]] = {}
 
     def outputs(self, batches: Sequence[Any], among: Sequence[int] | None = None) -> Outputs:
@@ -94,7 +93,7 @@ class Members:
         if stack is None:
             stack = (
                 len(wanted) > 1
-                and self._stack_holds_all
+                and len(self.draws) <= self._stack_size
                 and self.is_perceptron_on(batches[0])
                 and len(batches[0]) <= MAX_STACKED_ROWS
             )
@@ -159,37 +158,25 @@ class Members:
         return self.run(with_weights(self.architecture, tensors), batch)
 
     def _stack_of(self, numbers: list[int]) -> dict[str, Tensor]:
-        """The weights of some draws, stacked. If all of them fit, they are kept for later calls."""
-        if not self._stack_holds_all:
-            return self._stacked_weights(numbers)
-        if self._whole_stack is None:
-            self._whole_stack = self._stacked_weights(range(len(self.draws)))
-        if numbers == list(range(len(self.draws))):
-            return self._whole_stack
-        return {name: tensor[numbers] for name, tensor in self._whole_stack.items()}
-
-    def _stacked_weights(self, numbers: Iterable[int]) -> dict[str, Tensor]:
-        fitted = [self.tensors_of(self.draws[number]) for number in numbers]
-        return {name: torch.stack([one[name] for one in fitted]) for name in self._places}
+        """The weights of some draws, stacked. They are kept for the next call."""
+        if self._last_stack is None or self._last_stack[0] != numbers:
+            fitted = [self.tensors_of(self.draws[number]) for number in numbers]
+            stacked = {name: torch.stack([one[name] for one in fitted]) for name in self._places}
+            self._last_stack = numbers, stacked
+        return self._last_stack[1]
 
     def tensors_of(self, draw: Draw) -> dict[str, Tensor]:
         """The tensors of a draw on the device and in the dtypes of the model."""
-        tensors = draw.tensors()
-        if tensors.keys() != self._places.keys():
-            differ = sorted(tensors.keys() ^ self._places.keys())
+        tensors, places = draw.tensors(), self._places
+        own, wanted = ({n: tuple(t.shape) for n, t in each.items()} for each in (tensors, places))
+        if own != wanted:
+            names = sorted({name for name, _ in own.items() ^ wanted.items()})[:5]
+            differ = [f"{name} ({own.get(name)}, {wanted.get(name)})" for name in names]
             raise ValueError(
                 f"the draw of chain {draw.chain_id}, step {draw.step} is not of this model: they "
-                f"differ in {', '.join(differ[:5])}"
+                f"differ in the shapes of {', '.join(differ)}"
             )
-        for name, tensor in tensors.items():
-            place = self._places[name]
-            if tensor.shape != place.shape:
-                raise ValueError(
-                    f"{name} has shape {tuple(tensor.shape)} in the draw of chain {draw.chain_id}, "
-                    f"step {draw.step}, and {tuple(place.shape)} in the model"
-                )
-            tensors[name] = tensor.to(place.device, place.dtype)
-        return tensors
+        return {n: t.to(places[n].device, places[n].dtype) for n, t in tensors.items()}
 
     def run(self, model: Callable[..., Any], batch: Any) -> Any:
         """Outputs of one model."""

@@ -1,6 +1,6 @@
 """Predictions averaged over draws."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import partial
 from os import PathLike
@@ -75,8 +75,7 @@ class Posterior:
         if not chosen:
             raise ValueError(f"draws is empty, and must hold at least one draw: {shown(draws)}")
         self.model, self.progress = model, progress
-        self.forward = check_kind("forward", forward, Callable, "a function")
-        self.split = check_kind("split", split, Callable, "a function")
+        self.forward, self.split = forward, split
         self.likelihood = as_likelihood(likelihood)
         self._source = draws
         self._options: dict[str, Any] = {
@@ -161,23 +160,17 @@ class Posterior:
     def log_scores(self, loader: Iterable[Any]) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, points).
 
-        That of a data point is the sum over its targets: labels, pixels, tokens or outputs.
+        For each data point it is summed over its targets: labels, pixels, tokens or outputs.
         """
-        return torch.cat(list(self._scores(loader)), dim=1)
-
-    def _scores(self, loader: Iterable[Any]) -> Iterator[Tensor]:
-        for batch in over_draws(self, loader, "scoring", partial(Scores, self.likelihood)):
-            yield batch.result()
+        batches = over_draws(self, loader, "scoring", partial(Scores, self.likelihood))
+        return torch.cat([batch.result() for batch in batches], dim=1)
 
     def log_likelihoods(self, loader: Iterable[Any]) -> NDArray[np.float64]:
         """Log-likelihood of a whole data set under each draw.
 
         Give the training data, one epoch, without augmentation.
         """
-        totals = np.zeros(len(self.draws))
-        for found in self._scores(loader):
-            totals += found.sum(1).cpu().numpy()
-        return totals
+        return self.log_scores(loader).sum(1).cpu().numpy()
 
     def weigh(
         self,

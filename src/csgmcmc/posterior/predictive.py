@@ -163,7 +163,7 @@ class Mixture:
 
     def _arrays(self, numbers: NDArray[np.int64]) -> dict[str, Floats]:
         """The parameters of some members."""
-        return {name: p.double().cpu().numpy()[numbers] for name, p in self.parameters.items()}
+        return {name: p.cpu().double().numpy()[numbers] for name, p in self.parameters.items()}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -39,7 +39,7 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_items, check_number, check_real, shown
 from csgmcmc.errors import SamplingWarning, warn
-from csgmcmc.noise.fused import FusedTerms, why_not_fused
+from csgmcmc.noise.fused import FusedTerms, can_fuse
 from csgmcmc.samplers.base import CommonOptions, Group, Move, States, Tensors
 from csgmcmc.samplers.fused import FusedSampler
 from csgmcmc.samplers.sgld import langevin_variance
@@ -68,7 +68,6 @@ class AdamSGHMC(FusedSampler):
     Other arguments: see `Sampler`.
     """
 
-    preconditioned: ClassVar[bool] = True
     exact_stationary_variance: ClassVar[bool] = True
 
     def __init__(
@@ -93,15 +92,8 @@ class AdamSGHMC(FusedSampler):
         if len(betas) != 2 or not all(0 <= check_real("betas", beta) < 1 for beta in betas):
             raise ValueError(f"betas must be {words}, got {shown(options['betas'])}")
         check_number("eps", options["eps"], above=0)
-        if options["damping"] is None:
-            return
-        check_number("damping", options["damping"], above=0)
-        least = options["lr"] * options["weight_decay"] * (1 - betas[0]) / (2 * (1 + betas[0]))
-        if options["damping"] < least:
-            raise ValueError(
-                f"damping must be at least {least:g}, where the prior alone (weight_decay) makes "
-                f"the steps unstable, got {options['damping']!r}"
-            )
+        if options["damping"] is not None:
+            check_number("damping", options["damping"], above=0)
 
     def momentum(self, group: Group) -> float:
         return group["betas"][0]
@@ -119,8 +111,7 @@ class AdamSGHMC(FusedSampler):
     def fused_terms(self, group: Group, states: States) -> FusedTerms | None:
         if group["temperature"] == 0:
             return None
-        std, momentum = velocity_noise(group), self.momentum(group)
-        return FusedTerms(std, momentum, states("velocity"), states("scale"))
+        return FusedTerms(velocity_noise(group), states("velocity"), states("scale"))
 
     def _apply(self, move: Move, step: int) -> None:
         """Freeze the preconditioner where sampling begins, and forget it where it has ended."""
@@ -153,7 +144,7 @@ class AdamSGHMC(FusedSampler):
         """Whether torch's own fused Adam does a cold step."""
         if group["fused"] is False or torch.compiler.is_compiling():
             return False
-        return why_not_fused(params, gradients) is None
+        return can_fuse(params, gradients)
 
     def update(self, group, params, gradients, noise, states) -> None:
         if noise is None:

@@ -1,13 +1,8 @@
 """Base of all samplers: a `torch.optim.Optimizer` whose steps sample from the posterior.
 
-The contract of all samplers:
-
-- The loss is the *mean* negative log-likelihood of a minibatch. The gradient is therefore that of
-  U / N, with U = -log p(data | theta) - log p(theta) and N = `num_data`. So N * loss must equal
-  the negative log-likelihood of all data.
-- `weight_decay` is a Gaussian prior of precision N * weight_decay; `prior` is any other prior.
-- `temperature` T samples exp(-U / T): 1 is the posterior, 0 is optimisation without noise.
-- `lr` is N times the step size of the literature: the number one would give `torch.optim.SGD`.
+The loss is the *mean* negative log-likelihood of a minibatch. With that of the prior, its gradient
+is that of U / N, with U = -log p(data | theta) - log p(theta) and N = `num_data`, and the chain
+samples exp(-U / T). What this means for each option is said at `Sampler`.
 """
 
 import copy
@@ -23,9 +18,9 @@ from torch.optim.optimizer import ParamsT
 
 from csgmcmc.arguments import check_number, shown
 from csgmcmc.noise import Noise
-from csgmcmc.samplers.options import describe, plain_options, with_defaults
+from csgmcmc.samplers.options import plain_options, with_defaults
 from csgmcmc.samplers.prior import Prior, gradients_with_prior
-from csgmcmc.schedules.base import SCALED
+from csgmcmc.schedules.base import SCALED, record_initial_options
 from csgmcmc.shards import check_not_flattened, local_shard
 
 Group = dict[str, Any]
@@ -68,9 +63,6 @@ class Sampler(torch.optim.Optimizer, ABC):
         chain_id: number of the chain; chains with the same seed draw independent noise.
     """
 
-    preconditioned: ClassVar[bool] = False
-    """Whether steps are scaled per weight by a preconditioner, which `gradient_gain` returns."""
-
     thermostat: ClassVar[bool] = False
     """Whether the sampler adapts to minibatch noise of unknown size."""
 
@@ -94,9 +86,6 @@ class Sampler(torch.optim.Optimizer, ABC):
         defaults |= {"weight_decay": weight_decay, "prior": prior, **(options or {})}
         self.noise = Noise(seed, chain_id)
         super().__init__(params, plain_options(defaults))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}{describe(self.param_groups)}"
 
     @abstractmethod
     def update(
@@ -219,8 +208,7 @@ class Sampler(torch.optim.Optimizer, ABC):
         except ValueError:
             self.param_groups.pop()
             raise
-        for option, initial, _ in SCALED:
-            group.setdefault(initial, group[option])
+        record_initial_options(self)
 
     @torch.no_grad()
     def step(  # pyright: ignore[reportIncompatibleMethodOverride]

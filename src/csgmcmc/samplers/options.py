@@ -1,4 +1,4 @@
-"""Options, parameters and saved states of a sampler: defaults, checks and a description."""
+"""Options and saved states of a sampler."""
 
 import inspect
 from collections.abc import Mapping
@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from csgmcmc.arguments import plain_value, shown
-from csgmcmc.shards import local_shard
+from csgmcmc.arguments import plain_value
 
 
 def plain_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,7 +31,7 @@ def option_defaults(sampler: type[torch.optim.Optimizer]) -> dict[str, Any]:
 def with_defaults(sampler: torch.optim.Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
     """A `state_dict` completed with the defaults of options that are newer than it.
 
-    Raises a `ValueError` if it is of another kind of sampler, or of parameters of other shapes.
+    Raises a `ValueError` if it is of another kind of sampler.
     """
     own = type(sampler)
     kind = state.get("kind", own.__name__)  # states of 0.2.0 do not have it
@@ -43,23 +42,4 @@ def with_defaults(sampler: torch.optim.Optimizer, state: Mapping[str, Any]) -> d
     groups = [{**known, **group} for group in state["param_groups"]]
     if kind != own.__name__ or any(set(options) - group.keys() for group in groups):
         raise ValueError(f"state_dict is of another kind of sampler: {kind}, not {own.__name__}")
-    params = [param for group in sampler.param_groups for param in group["params"]]
-    for index, tensors in state["state"].items():
-        param = params[index]
-        for name, value in tensors.items():
-            if value.shape not in (param.shape, local_shard(param).shape, ()):
-                shapes = f"{tuple(value.shape)} for a parameter of shape {tuple(param.shape)}"
-                raise ValueError(f"state_dict has a {name} of shape {shapes}")
     return {**state, "param_groups": groups}
-
-
-def describe(groups: list[dict[str, Any]]) -> str:
-    """The options of the first group, as they are before a schedule scales them."""
-    first = groups[0]
-    options = [
-        f"{name}={shown(first.get(f'initial_{name}', value))}"
-        for name, value in first.items()
-        if name != "params" and not name.startswith("initial_") and value is not None
-    ]
-    more = f", ... in {len(groups)} groups" if len(groups) > 1 else ""
-    return f"({', '.join(options)}{more})"

@@ -19,7 +19,7 @@ Start with steps at temperature 0, as every schedule with a cold exploration or 
 """
 
 import math
-from typing import ClassVar, Literal, Unpack
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -42,8 +42,6 @@ class PSGLD(Sampler):
 
     Other arguments: see `Sampler`.
     """
-
-    preconditioned: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class SGHMC(FusedSampler):
 
     def fused_terms(self, group: Group, states: States) -> FusedTerms:
         std = math.sqrt(self.injected_variance(group, group["params"][0]))
-        return FusedTerms(std, group["momentum"], states("velocity"))
+        return FusedTerms(std, states("velocity"))
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
         corrected = group["lr"] ** 2 * group["gradient_variance"]

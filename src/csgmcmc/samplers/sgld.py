@@ -22,9 +22,9 @@ class SGLD(FusedSampler):
     """theta <- theta - lr * grad + sqrt(2 * lr * T / N) * eps.
 
     Args:
-        fused: draw the noise and update in one pass over the weights. None chooses it where it is
-            supported and faster: contiguous float32 parameters on a GPU with Triton, or on the
-            CPU, with noise or small.
+        fused: draw the noise and update in one pass over the weights. It needs contiguous float32
+            parameters, on a GPU with Triton or on the CPU with numba. By default it is used where
+            it is faster: not for large updates without noise on the CPU.
 
     Other arguments: see `Sampler`.
     """
@@ -43,7 +43,7 @@ class SGLD(FusedSampler):
         super().__init__(params, lr, num_data=num_data, options={"fused": fused}, **common)
 
     def fused_terms(self, group: Group, states: States) -> FusedTerms:
-        return FusedTerms(noise_std=math.sqrt(langevin_variance(group)))
+        return FusedTerms(math.sqrt(langevin_variance(group)))
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
         return langevin_variance(group)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from csgmcmc.arguments import check_items, check_kind
+from csgmcmc.arguments import check_items
 from csgmcmc.schedules.base import Schedule, Tick
 
 
@@ -27,8 +27,6 @@ class Joined(Schedule):
         parts = tuple(check_items("schedules", self.schedules, "a list of schedules"))
         if not parts:
             raise ValueError("schedules must hold at least one schedule, got none")
-        for part in parts:
-            check_kind("each of schedules", part, Schedule, "a schedule")
         object.__setattr__(self, "schedules", parts)
 
     @cached_property

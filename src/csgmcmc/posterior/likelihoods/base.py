@@ -25,7 +25,7 @@ class Likelihood(ABC):
     def log_prob(self, outputs: Any, targets: Tensor) -> Tensor:
         """Log-likelihood of each data point under each draw, of shape (draws, batch).
 
-        That of a data point is the sum over its labels, pixels or tokens.
+        For each data point it is summed over its labels, pixels or tokens.
         """
 
     average_type: ClassVar[type[Average]]
@@ -97,21 +97,21 @@ class NumberLikelihood(Likelihood):
         """Mean and variance of the target, of shape (draws, batch, ...)."""
 
     def cumulative(self, outputs: Any, targets: Tensor) -> Tensor:
-        """Cumulative probability at each target, under each draw.
+        """Cumulative probability at each target, under each draw, on the CPU.
 
         For whole numbers it is a random value between the probabilities below and up to the target,
         the same for all draws: uniform if the forecast is right.
         """
         parameters = self.parameters(outputs)
         like = next(iter(parameters.values()))
-        values = in_shape(targets, like.shape[1:]).double().cpu().numpy()
-        arrays = {name: value.double().cpu().numpy() for name, value in parameters.items()}
+        values = in_shape(targets, like.shape[1:]).cpu().double().numpy()
+        arrays = {name: value.cpu().double().numpy() for name, value in parameters.items()}
         members = scipy_family(self.family)(**arrays)
         below = members.cdf(values)
         if hasattr(members, "pmf"):  # whole numbers
             between = np.random.default_rng(0).random(values.shape)
             below = below - between * members.pmf(values)
-        return torch.from_numpy(below).to(like.device)
+        return torch.from_numpy(below)
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
@@ -133,7 +133,9 @@ def in_shape(targets: Tensor, shape: torch.Size, hint: str = "") -> Tensor:
 
 def per_point(log_probs: Tensor) -> Tensor:
     """Sum over all dimensions but draws and batch, in double precision."""
-    return log_probs.reshape(*log_probs.shape[:2], -1).double().sum(-1)
+    terms = log_probs.reshape(*log_probs.shape[:2], -1)
+    terms = terms.cpu() if terms.device.type == "mps" else terms  # which has no double precision
+    return terms.double().sum(-1)
 
 
 def one_or_two(outputs: Any, known: float | Tensor | None, name: str) -> tuple[Tensor, Tensor]:
