@@ -1,6 +1,6 @@
 """Minibatches in three orders: how wide the posterior gets, and how many draws it is worth.
 
-    python -m benchmarks.batch_orders --data DIR     # writes benchmarks/results/batch_orders.json
+    python -m benchmarks.batch_orders --data DIR     # writes benchmarks/results/batch-orders.json
 
 Bayesian logistic regression on the Australian credit data, batches of 32, 20 chains of 10,000 steps
 of which the last half is kept, as in the paper's table 5; each chain has its own batches. Standard
@@ -23,7 +23,7 @@ from paper.diagnostics import reference_ess
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "results" / "logistic.json"
-RESULTS = ROOT / "benchmarks" / "results" / "batch_orders.json"
+RESULTS = ROOT / "benchmarks" / "results" / "batch-orders.json"
 BATCH, CHAINS, STEPS = 32, 20, 10_000
 ORDERS = ("with replacement", "shuffled", "symmetric")
 SETTINGS = [(0.0, 0.1), (0.0, 0.3), (0.5, 0.2)]

@@ -91,3 +91,12 @@ def test_the_table_of_the_demo():
 
 
 SCORES = ("nll", "calibration_error", "auroc")
+
+
+def test_the_table_of_batch_orders():
+    found = json.loads((ROOT / "benchmarks" / "results" / "batch-orders.json").read_text())["rows"]
+    page = (DOCS / "chains.md").read_text(encoding="utf-8")
+    for momentum, lr in {(row["momentum"], row["lr"]) for row in found}:
+        own = [row for row in found if (row["momentum"], row["lr"]) == (momentum, lr)]
+        cells = [f"{row['sd_ratio']:.3f}, {row['ess']:.1f} ± {row['ess_error']:.1f}" for row in own]
+        assert f"| {momentum:g} | {lr:g} | {' | '.join(cells)} |" in page

@@ -120,9 +120,8 @@ class Stepper:
 
         Their order and position are part of `state_dict`, so that a resumed loop continues with
         the same batches. With `order="symmetric"`, each epoch of the loader is followed by the
-        same batches in reverse order (Paulin et al. 2024), which are kept in memory: the errors of
-        minibatch gradients then cancel to first order in the step size. Batches should have the
-        same size (`drop_last=True`).
+        same batches in reverse order (Paulin et al. 2024), which are kept in memory. In a fixed
+        order of batches of one size, their bias is then of second order in the step size.
         """
         batches = self._sources.attach(loader, order)
         is_alone = self.layout.writes and self.layout.replicas == 1 and not is_sharded(self.model)
