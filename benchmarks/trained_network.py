@@ -126,6 +126,7 @@ def ours(trained: Trained, setting: tuple[float, float] | None, only: str | None
         own = {"lr": trained.lrs.get(only), "draws": DRAWS}
         options = {"temperature": temperature, "weight_decay": weight_decay, **own}
     options |= {"epochs": SHORT, "seed": trained.seed, "progress": False, "watch": False}
+    options["held_out"] = None  # settings are chosen on validation data, for all methods alike
     parts = (trained.model, cross_entropy, trained.loader)
     posterior = csgmcmc.posterior_from_trained(*parts, only=only, **options)
     assert posterior.run is not None

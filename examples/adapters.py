@@ -26,7 +26,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import csgmcmc
 from csgmcmc.draws import keep_trainable
-from csgmcmc.integrations.transformers import Pairs, model_loss, next_token_logits, num_targets
+from csgmcmc.integrations.transformers import (
+    model_loss,
+    next_token_logits,
+    next_token_targets,
+    num_targets,
+)
 
 WORDS, LENGTH = 12, 16
 WEAK, STRONG = 0.03, 0.1
@@ -95,15 +100,15 @@ def adapters(
     store = csgmcmc.DrawStore(folder, only=keep_trainable(model))
     loader = DataLoader(data, batch_size=10, shuffle=True)
     csgmcmc.Chain(model, model_loss, loader, sampler, schedule, store).run()
-    return csgmcmc.Posterior(model, store, forward=next_token_logits, progress=False)
+    return csgmcmc.Posterior(
+        model, store, forward=next_token_logits, split=next_token_targets, progress=False
+    )
 
 
 def nll(posterior: csgmcmc.Posterior, data: Any) -> float:
     """Mean negative log-likelihood per token under the posterior predictive."""
-    loader = Pairs(DataLoader(data, batch_size=100), causal=True)
-    found: Any = posterior.predict_loader(loader)
-    targets = torch.cat([targets for _, targets in loader])
-    return nn.functional.nll_loss(found.log_probs, targets).item()
+    found: Any = posterior.predict_loader(DataLoader(data, batch_size=100))
+    return nn.functional.nll_loss(found.log_probs, found.targets).item()
 
 
 def main(steps: int = 800, epochs: int = 5) -> dict[tuple[str, float], float]:

@@ -16,7 +16,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 
 import csgmcmc
 from csgmcmc.draws import keep_trainable
-from csgmcmc.integrations.transformers import Pairs, next_token_logits, trainer_parts
+from csgmcmc.integrations.transformers import (
+    next_token_logits,
+    next_token_targets,
+    trainer_parts,
+)
 
 folder = sys.argv[1] if len(sys.argv) > 1 else "runs/trainer_lora"
 set_seed(0)
@@ -43,8 +47,8 @@ quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
 args = TrainingArguments(f"{folder}/trainer", max_grad_norm=0, use_cpu=True, **size, **quiet)
 Trainer(model, args, train_dataset=data[:40], **parts).train()
 
-posterior = csgmcmc.Posterior(model, store, forward=next_token_logits)
-held_out = Pairs(DataLoader(data[40:], batch_size=20), causal=True)
+posterior = csgmcmc.Posterior(model, store, forward=next_token_logits, split=next_token_targets)
+held_out = DataLoader(data[40:], batch_size=20)
 for name, draws in {"one adapter": posterior.draws[-1:], "ten": posterior.draws}.items():
     p = posterior.with_draws(draws).predict_loader(held_out)
     nll = torch.nn.functional.nll_loss(p.log_probs, p.targets).item()

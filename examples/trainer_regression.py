@@ -20,7 +20,7 @@ from transformers import (
 )
 
 import csgmcmc
-from csgmcmc.integrations.transformers import Pairs, logits, trainer_parts
+from csgmcmc.integrations.transformers import logits, trainer_parts
 from csgmcmc.posterior import Gaussian
 
 folder = sys.argv[1] if len(sys.argv) > 1 else "runs/trainer_regression"
@@ -50,8 +50,14 @@ quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
 args = TrainingArguments(f"{folder}/trainer", max_grad_norm=0, use_cpu=True, **size, **quiet)
 Trainer(model, args, train_dataset=data[:400], **parts).train()
 
-posterior = csgmcmc.Posterior(model, store, forward=logits, likelihood=Gaussian(variance=NOISE))
-held_out = Pairs(DataLoader(data[400:], batch_size=100))
+posterior = csgmcmc.Posterior(
+    model,
+    store,
+    likelihood=Gaussian(variance=NOISE),
+    forward=logits,
+    split=lambda batch: (batch, batch["labels"]),
+)
+held_out = DataLoader(data[400:], batch_size=100)
 p = posterior.predict_loader(held_out, members=True)
 low, high = p.interval(0.9)
 inside = ((low < p.targets) & (p.targets < high)).float().mean()

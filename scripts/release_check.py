@@ -5,7 +5,8 @@
 The wheel is built from the sdist, so that a file that the sdist misses is missed here. Both stay
 in dist/. The new environment has this package and what it depends on, and nothing else: first from
 the wheel, then from the sdist. What is tried in it, in an empty folder, is the command and
-scripts/release_smoke.py.
+scripts/release_smoke.py. Then each extra is installed there by itself, and tried with the page of
+the docs that says to install it.
 """
 
 import json
@@ -29,12 +30,15 @@ CONSTRAINTS = ROOT / "constraints.txt"
 EXPECTED = (
     "CHANGELOG.md",
     "CITATION.cff",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "LICENSE",
     "Makefile",
     "PKG-INFO",
     "README.md",
+    "SECURITY.md",
     "conftest.py",
+    "constraints-lowest.txt",
     "constraints.txt",
     "mkdocs.yml",
     "pyproject.toml",
@@ -50,18 +54,31 @@ EXPECTED = (
 )
 ALLOWED = (".gitignore", "examples", *(name.split("/")[0] for name in EXPECTED))
 RESULTS = re.compile(r"docs/results/([\w-]+\.md|figures/.+)")  # no records, no draws
+# The page whose snippets try an extra. `plot` is tried by a command; the others are for `make`.
+PAGES = {
+    "accelerate": "accelerate",
+    "arviz": "arviz",
+    "lightning": "lightning",
+    "peft,transformers": "adapters",
+    "tensorboard": "tensorboard",
+    "transformers": "transformers",
+}
+WITHOUT_PAGE = {"plot", "triton", "docs", "test", "dev"}
+SNIPPET = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 DATA = (".bin", ".gz", ".npy", ".npz", ".parquet", ".pkl", ".pt", ".safetensors", ".tar", ".zip")
+FIXTURES = re.compile(r"tests/\w+/fixtures/")  # files of released formats
 MOST_BYTES = {".tar.gz": 8_000_000, ".whl": 1_000_000}
 
 TYPED = """\
 import torch
 import csgmcmc
+from csgmcmc.draws import Draws
 
 model = torch.nn.Linear(2, 2)
 sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, num_data=10)
 schedule = csgmcmc.Cyclical(steps=10, cycles=2, draws_per_cycle=1)
 tick: csgmcmc.Tick = schedule.apply(sampler, 0)
-draws: csgmcmc.draws.Draws = csgmcmc.MemoryDraws()
+draws: Draws = csgmcmc.MemoryDraws()
 posterior = csgmcmc.Posterior(model, draws)
 """
 MISTYPED = """\
@@ -94,6 +111,8 @@ def main() -> int:
             install(python, sdist)
             smoke(python, new_folder(work / "from-sdist"))
             with_plots(python, wheel, new_folder(work / "plots"))
+            for extra in PAGES:
+                with_extra(python, wheel, extra, new_folder(work / extra))
         except Problem as problem:
             say(f"not ready: {problem}")
             return 1
@@ -137,7 +156,7 @@ def sdist_problems(files: Collection[str]) -> list[str]:
         name
         for name in files
         if name.split("/")[0] not in ALLOWED
-        or name.endswith(DATA)
+        or (name.endswith(DATA) and not FIXTURES.match(name))
         or (name.startswith("docs/results/") and not RESULTS.fullmatch(name))
         or "__pycache__" in name
     )
@@ -211,13 +230,37 @@ def check_types(python: Path, folder: Path) -> None:
 
 def with_plots(python: Path, wheel: Path, folder: Path) -> None:
     """The extra that the message names makes the command work."""
-    say("trying it with the extra for plots")
+    say("trying it with plot")
+    before = installed(python)
     install(python, f"{wheel}[plot]")
     command, script = python.with_name("csgmcmc"), ROOT / "scripts" / "release_smoke.py"
     run([command, "run", f"{script}:make_chain", "--out", "runs/own"], folder)
     run([command, "report", "runs/own"], folder)
     if not (folder / "runs" / "own" / "report.html").exists():
         raise Problem("csgmcmc report has left no page")
+    remove(python, installed(python) - before)
+
+
+def with_extra(python: Path, wheel: Path, extra: str, folder: Path) -> None:
+    """What a page of the docs says to install is enough for what it shows."""
+    say(f"trying it with {extra}")
+    before = installed(python)
+    install(python, f"{wheel}[{extra}]")
+    page = (ROOT / "docs" / "howto" / f"{PAGES[extra]}.md").read_text(encoding="utf-8")
+    (folder / "page.py").write_text("\n\n".join(SNIPPET.findall(page)), encoding="utf-8")
+    run([python, "page.py"], folder)
+    remove(python, installed(python) - before)
+
+
+def installed(python: Path) -> set[str]:
+    """The names of all packages in an environment."""
+    listed = json.loads(run([python, "-m", "pip", "list", "--format", "json"]))
+    return {package["name"] for package in listed}
+
+
+def remove(python: Path, packages: Collection[str]) -> None:
+    """What an extra has brought, so that the next one is tried without it."""
+    run([python, "-m", "pip", "uninstall", "--quiet", "--yes", *sorted(packages)])
 
 
 def new_folder(folder: Path) -> Path:

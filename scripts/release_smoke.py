@@ -24,7 +24,7 @@ from csgmcmc.posterior import ClassPredictive
 INSTALL = re.compile(r"pip install 'csgmcmc\[(\w+)\]'")
 # What needs the extra for plots are commands: scripts/release_check.py tries one. TensorBoard is
 # used where it is, and nothing asks for it.
-NOT_TRIED = {"arviz", "dev", "docs", "peft", "plot", "tensorboard", "triton"}
+NOT_TRIED = {"arviz", "dev", "docs", "peft", "plot", "tensorboard", "test", "triton"}
 
 
 def main(wanted: str) -> None:

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 
-from csgmcmc import DrawStore, MemoryDraws, Posterior
+from csgmcmc import SGLD, Chain, Cyclical, DrawStore, MemoryDraws, Posterior
 from csgmcmc.posterior import Gaussian
 
 
@@ -26,12 +27,25 @@ def test_a_posterior_says_what_it_averages():
     draws = kept(MemoryDraws())
     assert str(Posterior(nn.Linear(4, 3), draws)).splitlines() == [
         "Posterior of Linear with 15 weights: 3 draws, 2 cycles, 1 chain",
-        "  likelihood Categorical(dim=1, ignore_index=-100), on cpu",
+        "  likelihood Categorical(dim=1, ignore_index=-100, temperature=1.0), on cpu",
         "  weights equal",
     ]
     weighed = Posterior(nn.Linear(4, 3), draws, [1, 2, 1], likelihood=Gaussian(0.25))
     assert "likelihood Gaussian(variance=0.25)" in str(weighed)
     assert str(weighed).endswith("weights from 0.25 to 0.5")
+
+
+def test_a_chain_says_how_far_it_is():
+    model = nn.Linear(4, 3)
+    sampler = SGLD(model.parameters(), lr=0.1, num_data=8)
+    schedule = Cyclical(8, 2, exploration=0.5, draws_per_cycle=1)
+    data = [(torch.zeros(8, 4), torch.arange(8) % 3)]
+    chain = Chain(model, cross_entropy, data, sampler, schedule, progress=False)
+    chain.run()
+    assert repr(chain).splitlines() == [
+        "Chain 0 of Linear: Cyclical, step 8 of 8 with 2 of 2 draws",
+        "  SGLD, draws in memory",
+    ]
 
 
 @pytest.mark.parametrize("likelihood", ["categorical", "bernoulli", Gaussian(0.25)])

@@ -1,14 +1,22 @@
 """A posterior from trained weights: right around the mode, and of the chosen weights alone."""
 
+import re
+import warnings
+from functools import cache, partial
+
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, nll_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import SGHMC, DrawStore, Posterior, posterior_from_trained, stack
-from csgmcmc.errors import SettingsMismatchError
+from csgmcmc import SGHMC, AdamSGHMC, Draw, DrawStore, Posterior, posterior_from_trained, stack
+from csgmcmc.checks.evaluation import evaluate
+from csgmcmc.errors import SamplingWarning, SettingsMismatchError
+from csgmcmc.posterior import Gaussian
+from csgmcmc.report.page import cycle_table
 
 ROWS, NOISE, DECAY = 100, 0.25, 0.02
 
@@ -38,7 +46,7 @@ def classes() -> tuple[Network, DataLoader]:
     return Network(outputs=2), DataLoader(data, batch_size=20, shuffle=True)
 
 
-QUICK = {"lr": 0.01, "draws": 3, "progress": False, "watch": False}
+QUICK = {"held_out": None, "lr": 0.01, "draws": 3, "progress": False, "watch": False}
 
 
 def test_the_last_layer_has_the_exact_posterior():
@@ -58,6 +66,7 @@ def test_the_last_layer_has_the_exact_posterior():
         model.head.weight.copy_(mode.T)  # the training
     whole = [(inputs, targets)]
     options = {"num_data": ROWS, "weight_decay": DECAY, "temperature": 1.0, "progress": False}
+    options["held_out"] = None
     posterior = posterior_from_trained(
         *(model, gaussian_loss, whole), epochs=3000, only="last layer", draws=2400, **options
     )
@@ -168,7 +177,7 @@ def test_it_can_be_checked_without_being_told_of_the_run():
     ("changed", "words"),
     [
         ({"only": "haed"}, "only has 'haed', .* choose from \"last layer\", body.0, body.1, head"),
-        ({"draws": 9}, "draws=9 is more than the 8 steps after the burn-in of epochs=3: give more"),
+        ({"draws": 9}, "draws=9 is more than the 8 steps after the burn-in: give more"),
         ({"epochs": 0}, "epochs must be above 0, got 0"),
         ({"temperature": -1}, "temperature must be at least 0, got -1"),
     ],
@@ -184,9 +193,11 @@ def test_what_is_wrong_is_said(changed, words):
 def test_a_stack_and_a_frozen_model_are_refused():
     model, loader = classes()
     with pytest.raises(ValueError, match="model is a Stack: give one trained network"):
-        posterior_from_trained(stack(Network, chains=2), cross_entropy, loader, epochs=3)
+        posterior_from_trained(stack(Network, chains=2), cross_entropy, loader, epochs=3, **QUICK)
     with pytest.raises(ValueError, match="no weight of the model requires gradients"):
-        posterior_from_trained(model.requires_grad_(False), cross_entropy, loader, epochs=3)
+        posterior_from_trained(
+            model.requires_grad_(False), cross_entropy, loader, epochs=3, **QUICK
+        )
 
 
 @pytest.mark.parametrize("only", [None, "head"])
@@ -198,3 +209,153 @@ def test_a_folder_of_other_trained_weights_is_refused(tmp_path, only):
         next(model.parameters()).add_(0.01)
     with pytest.raises(SettingsMismatchError, match=r"trained weights.*use another folder"):
         posterior_from_trained(model, cross_entropy, loader, **options)
+
+
+@cache
+def digits() -> tuple[DataLoader, list, list]:
+    """A loader of training digits, held-out ones, and others."""
+    images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    images, labels = images[order].float() / 16, labels[order]
+    data = TensorDataset(images[:300], labels[:300])
+    loader = DataLoader(data, batch_size=50, shuffle=True)
+    return loader, [(images[300:900], labels[300:900])], [(images[900:], labels[900:])]
+
+
+def trained_on_digits(seed: int, epochs: int) -> nn.Module:
+    loader, *_ = digits()
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(epochs):
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+    return model
+
+
+def test_it_is_never_worse_than_the_scaled_network():
+    """On ten networks, of which five are trained well already and five for a single epoch."""
+    loader, held_out, _ = digits()
+    gains = []
+    for seed, epochs in enumerate([60] * 5 + [1] * 5):
+        model = trained_on_digits(seed, epochs)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", SamplingWarning)
+            posterior = posterior_from_trained(
+                *(model, cross_entropy, loader),
+                **{**QUICK, "held_out": held_out, "epochs": 6, "cycles": 2, "seed": seed},
+            )
+        scaled = scaled_nll(model, held_out)
+        gains.append(scaled - averaged_nll(posterior, held_out))
+        assert gains[-1] > -1e-6
+        kept = any("no gain over the scaled network: keep it" in str(w.message) for w in caught)
+        assert kept == (posterior.weights[0] == 1)
+        assert kept == (gains[-1] < 1e-6)
+    assert min(gains[5:]) > 0.02  # sampling goes on with the training
+    assert min(gains) < 1e-6
+
+
+def scaled_nll(model: nn.Module, data: list) -> float:
+    """By a grid, which no optimiser of the library has touched."""
+    inputs, labels = data[0]
+    with torch.no_grad():
+        logits = model(inputs)
+        heats = np.geomspace(0.2, 5, 2000)
+        return min(cross_entropy(logits / heat, labels).item() for heat in heats)
+
+
+def averaged_nll(posterior: Posterior, data: list) -> float:
+    inputs, labels = data[0]
+    return nll_loss(posterior.predict(inputs).log_probs, labels).item()
+
+
+def test_weights_and_temperature_are_the_best_on_held_out_data():
+    """Against a grid over both, for the network and one group of draws."""
+    loader, held_out, others = digits()
+    model = trained_on_digits(0, 10)
+    options = {**QUICK, "held_out": held_out, "epochs": 6, "lr": 0.1}
+    posterior = posterior_from_trained(model, cross_entropy, loader, **options)
+    assert [draw.stage for draw in posterior.draws] == ["burn-in", *["sample"] * 3]
+    inputs, labels = held_out[0]
+    logits = torch.stack([_outputs(model, draw, inputs) for draw in posterior.draws])
+    best = np.inf
+    for heat in np.geomspace(0.4, 2.5, 100):
+        probs = (logits / heat).softmax(-1)
+        for share in np.linspace(0, 1, 41):
+            mean = share * probs[0] + (1 - share) * probs[1:].mean(0)
+            best = min(best, nll_loss(mean.log(), labels).item())
+    assert best - 5e-4 < averaged_nll(posterior, held_out) < best + 2e-4
+    check = posterior.check(others)
+    assert check.numbers["nll_start_scaled"] == pytest.approx(check.numbers["nll_start"], rel=0.02)
+    assert " scaled)" in check.better.words
+    assert check.numbers["nll"] < check.numbers["nll_start"]
+    started = check.numbers["nll_start"]
+    with torch.no_grad():
+        assert started == pytest.approx(cross_entropy(model(others[0][0]), others[0][1]).item())
+
+
+def _outputs(model: nn.Module, draw: Draw, inputs: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.func.functional_call(model, draw.tensors(), (inputs,))
+
+
+def test_a_first_cycle_that_ends_worse_is_said():
+    loader, held_out, _ = digits()
+    model = trained_on_digits(0, 60)
+    options = {**QUICK, "held_out": held_out, "epochs": 4, "cycles": 2, "lr": 1.0}
+    with (
+        pytest.warns(SamplingWarning, match="the first cycle predicts worse than the trained net"),
+        pytest.warns(SamplingWarning, match="no gain over the scaled network: keep it"),
+    ):
+        posterior = posterior_from_trained(model, cross_entropy, loader, **options)
+    with torch.no_grad():
+        heat = posterior.likelihood.temperature
+        wanted = (model(held_out[0][0]) / heat).softmax(-1)
+    assert torch.allclose(posterior.predict(held_out[0][0]).probs, wanted, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:no gain over the scaled network")
+@pytest.mark.parametrize("cycles", [None, 2])
+@pytest.mark.parametrize("make", [AdamSGHMC, partial(SGHMC, momentum=0.5)])
+def test_other_samplers(make, cycles):
+    """Adam's preconditioner adapts in cold steps first, so that it does not warn."""
+    loader, held_out, _ = digits()
+    model = trained_on_digits(0, 2)
+    options = {"held_out": held_out, "epochs": 6, "draws": 4, "cycles": cycles, "progress": False}
+    posterior = posterior_from_trained(
+        model, cross_entropy, loader, sampler=make, watch=False, **options
+    )
+    assert posterior.run is not None
+    assert type(posterior.run.sampler) is getattr(make, "func", make)
+    assert len(posterior.draws) == 5
+    assert averaged_nll(posterior, held_out) < scaled_nll(model, held_out) + 1e-6
+
+
+def test_numbers_are_weighed_without_a_temperature(tmp_path):
+    """And a run in a folder resumes to the same posterior."""
+    torch.manual_seed(0)
+    inputs = torch.randn(ROWS, 2)
+    data = [(inputs, inputs.sum(1, keepdim=True))]
+    options = {**QUICK, "held_out": data, "epochs": 40, "num_data": ROWS, "folder": tmp_path}
+    options["posterior_options"] = {"likelihood": Gaussian(variance=NOISE)}
+    found = [
+        posterior_from_trained(Network().eval(), gaussian_loss, data, **options)
+        for _ in range(2)
+        if torch.manual_seed(1)
+    ]
+    assert found[0].weights[0] < 0.5  # the network has not been trained
+    assert found[0].likelihood.temperature is None
+    assert np.array_equal(found[0].weights, found[1].weights)
+    assert found[0].store is not None
+
+
+@pytest.mark.filterwarnings("ignore:no gain over the scaled network")
+def test_a_report_shows_the_network_beside_the_cycles():
+    pytest.importorskip("matplotlib")
+    loader, held_out, others = digits()
+    options = {**QUICK, "held_out": held_out, "epochs": 6, "cycles": 2}
+    posterior = posterior_from_trained(trained_on_digits(0, 2), cross_entropy, loader, **options)
+    table = cycle_table(evaluate(posterior, others))
+    assert re.findall(r"<t[dh][^>]*>(start|\d)</t[dh]>", table) == ["start", "1", "2"]

@@ -79,6 +79,7 @@ def table(
     *,
     kinds: Sequence[str] | None = None,
     title: str = "",
+    stacked: bool = False,
 ) -> str:
     """A table that scrolls inside its own box where it is too wide.
 
@@ -87,8 +88,9 @@ def table(
         rows: cells, as HTML; the first cell of each row is its heading.
         kinds: CSS class of each column: "number" aligns right, "long" has a minimum width.
         title: caption, as text.
+        stacked: on a phone show each row as a block, with the names of the columns.
     """
-    return _macros().table(header, rows, kinds or [""] * len(header), title)
+    return _macros().table(header, rows, kinds or [""] * len(header), title, stacked)
 
 
 def judgements(header: Sequence[str], rows: Sequence[tuple[Sequence[str], str, str]]) -> str:

@@ -206,7 +206,7 @@ def test_an_average_is_compared_with_the_starting_network():
     for scale, better in ((0.0, False), (2.0, True)):
         start = evaluate(posterior_of([noisy(logits, 1, scale)[0]], [0]), loader_of(labels))
         numbers: dict[str, float] = dict.fromkeys(("nll", "nll_mean_of_draws"), 1.0)
-        verdict = check_average(replace(evaluation, start_scores=start.log_scores[0]), numbers)
+        verdict = check_average(replace(evaluation, start=start), numbers)
         assert verdict.holds is better
         assert "of the starting network" in verdict.words
         assert (
@@ -603,7 +603,7 @@ def test_wrong_temperature_with_right_noise():
     for heat in (1.5, 0.7):
         found, _ = judged(heats=(heat, heat))
         first = found.parameters["layers.0"].temperature
-        assert first.verdict != "as it should be"
+        assert not first.low <= first.target <= first.high
         assert found.sampling.holds
 
 
@@ -857,3 +857,28 @@ def test_show_prints_the_verdicts(show, capsys):
     logits, labels = truth()
     found = posterior_of([logits], [0]).check(loader_of(labels), show=show)
     assert capsys.readouterr().out == (f"{found}\n" if show else "")
+
+
+def test_the_starting_network_is_scaled_too():
+    """An average of overconfident draws is no better than an overconfident start that is scaled."""
+    logits, labels = truth()
+    posterior = posterior_of(noisy(2 * logits, 6, 1.0), [0] * 6)
+    evaluation = evaluate(posterior, loader_of(labels))
+    start = evaluate(posterior_of([5 * logits], [0]), loader_of(labels))
+    numbers: dict[str, float] = dict.fromkeys(("nll", "nll_mean_of_draws"), 1.0)
+    verdict = check_average(replace(evaluation, start=start), numbers)
+    assert numbers["nll_start_scaled"] < -evaluation.average_scores().mean() < numbers["nll_start"]
+    assert verdict.holds is False
+    assert "than the starting network" in verdict.words
+
+
+def test_the_starting_network_is_not_a_draw_of_the_run():
+    """It does not count in the mixing of the draws, and its cycle is its own."""
+    logits, labels = truth()
+    plain = posterior_of(noisy(logits, 8, 0.3), [0] * 4 + [1] * 4)
+    draws = list(posterior_of([9 * logits], [0]).draws)
+    started = plain.with_draws([replace(draws[0], stage="burn-in"), *plain.draws])
+    assert started.cycles.tolist() == [0, *[1] * 4, *[2] * 4]
+    wanted, found = plain.check(loader_of(labels)), started.check(loader_of(labels))
+    assert found.mixing == wanted.mixing
+    assert found.numbers["nll"] != wanted.numbers["nll"]

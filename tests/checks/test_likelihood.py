@@ -174,3 +174,21 @@ def test_likelihood_ratio_changes_no_state():
     assert torch.equal(order.get_state(), states[1])
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_penalty_on_the_models_own_weights_is_named():
+    """It is the same for a copy of the model, which has other weights: gradients do not show it."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+
+    def loss(outputs, targets):
+        return cross_entropy(outputs, targets) + 0.01 * model.weight.square().sum()
+
+    loader = DataLoader(TensorDataset(INPUTS, CLASSES), batch_size=60)
+    sampler = SGLD(model.parameters(), lr=0.05, num_data=ROWS, seed=0)
+    schedule = Constant(600, burn_in=200, keep=Keep(every=20))
+    chain = Chain(model, loss, loader, sampler, schedule, progress=False, watch=False)
+    found = Posterior(model, chain.run(), progress=False).check(loader, run=chain)
+    assert found.sampling.holds is False
+    assert "as a penalty does" in found.sampling.words
+    assert "weight_decay or prior" in found.sampling.advice[0]

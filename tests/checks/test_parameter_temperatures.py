@@ -27,7 +27,6 @@ from csgmcmc import (
     stack,
 )
 from csgmcmc.checks.sampling import Run
-from csgmcmc.diagnostics import kinetic_temperature
 from csgmcmc.distributed import ProcessLayout
 from tests.checks.support import make_run, reports
 from tests.posterior.support import randomise
@@ -99,34 +98,8 @@ def test_a_chain_hotter_than_its_temperature_is_too_hot():
         group["initial_temperature"] = 1.0
     for report in reports(chain.model, list(draws), chain).values():
         assert report.temperature is not None
-        assert report.temperature.verdict == "too hot"
+        assert report.temperature.low > report.temperature.target
         assert report.temperature.value == pytest.approx(3.0, rel=0.2)
-
-
-def test_kinetic_temperature_while_it_runs():
-    found = []
-    model = Means()
-    dynamics = {"lr": 0.001, "num_data": NUM_DATA, "momentum": 0.9, "temperature": 2.0}
-    sampler = SGHMC(model.parameters(), **dynamics, seed=0)
-
-    def look(info):
-        if info.tick.collect:
-            velocities = [sampler.state[param]["velocity"] for param in model.parameters()]
-            found.append(kinetic_temperature(torch.cat(velocities), **dynamics))
-
-    Chain(
-        model,
-        half_square,
-        make_loader(NUM_DATA),
-        sampler,
-        Constant(2000, keep=Keep(every=400), burn_in=400),
-        callbacks=look,
-        progress=False,
-    ).run()
-    values = [one.value for one in found]
-    assert len(values) == 4
-    # Chi-square of 200 weights each: a standard error of 2.5% of the mean, 4.5 of them.
-    assert np.mean(values) == pytest.approx(2.0, rel=4.5 * (2 / (8 * SIZE)) ** 0.5)
 
 
 def test_cold_draws_of_a_short_sampling_stage_are_too_cold():
@@ -135,8 +108,8 @@ def test_cold_draws_of_a_short_sampling_stage_are_too_cold():
     schedule = Cyclical(400, cycles=4, exploration=0.95, draws_per_cycle=3)
     chain = Chain(model, half_square, make_loader(25), sampler, schedule, progress=False)
     found = reports(model, list(chain.run()), chain)
-    verdicts = {report.temperature.verdict for report in found.values() if report.temperature}
-    assert verdicts == {"too cold"}
+    measured = [report.temperature for report in found.values()]
+    assert all(one is not None and one.high < one.target for one in measured)
 
 
 def test_stacks_and_other_samplers():
@@ -239,7 +212,7 @@ def test_exact_draws_of_a_posterior_far_from_0_have_its_temperature(cycles):
         # A draw's own is 2 * chi-square of 200 weights and the origin's error; counted from 0 the
         # interval would be some 30 wide.
         assert found.high - found.low < 1.2
-        assert found.verdict == "as it should be"
+        assert found.low < found.target < found.high
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ data = TensorDataset(inputs, (inputs[:, 0] > 0).long())
 def loss(outputs, labels):
     """Interrupted, not finite, or slow, as files tell."""
     global calls
-    calls += 1
+    calls += torch.is_grad_enabled()  # not those that look at examples
     if Path("slow").exists():  # very slow after a number of calls, for signals that come late
         time.sleep(0.1 if calls <= int(Path("slow").read_text()) else 1)
     if Path("stop").exists() and calls == int(Path("stop").read_text()):
@@ -102,7 +102,8 @@ def diverges(draws, chain_id):
 
     def broken(outputs, labels):
         found = nn.functional.cross_entropy(outputs, labels)
-        return found * float("nan") if chain_id and next(steps) == 3 else found
+        trained = chain_id and torch.is_grad_enabled()  # not an evaluation of examples
+        return found * float("nan") if trained and next(steps) == 3 else found
 
     return make_chain(draws, chain_id, loss=broken)
 

@@ -9,19 +9,17 @@ from typing import Any
 
 import pytest
 import torch
-from accelerate import Accelerator as HFAccelerator
 from accelerate.state import AcceleratorState, GradientState
 from lightning.pytorch.accelerators import Accelerator
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from torch.utils.data import DataLoader
 
-from csgmcmc import SGHMC, DrawStore, MemoryDraws
-from csgmcmc.integrations.accelerate import AcceleratedRun, num_targets
+from csgmcmc import DrawStore, MemoryDraws
 from csgmcmc.integrations.lightning import ResumableLoader, SamplingCallback
 from tests.devices.support import assert_same_draws
 from tests.integrations import lightning_support as lightning
 from tests.integrations import trainer_support as trainer
+from tests.integrations.accelerate_jobs import run_loop
 from tests.integrations.tiny import llama, sentences
 
 CPU = torch.device("cpu")
@@ -113,23 +111,14 @@ def _anew(device, monkeypatch):
 
 
 def test_accelerate(device, _anew):  # noqa: PT019  (it is called)
-    def run(**where):
+    found = []
+    for cpu in (False, True):
         _anew()
-        accelerator, plain, data = HFAccelerator(**where), llama(), sentences()
-        options = {**trainer.OPTIONS, "num_data": num_targets(data, plain), "fused": False}
-        made = SGHMC(plain.parameters(), **options)
-        model, sampler, loader = accelerator.prepare(plain, made, DataLoader(data, batch_size=2))
-        draws = MemoryDraws()
-        loop = AcceleratedRun(accelerator, model, sampler, trainer.SCHEDULE, draws)
-        for batch in loop.batches(loader):
-            accelerator.backward(model(**batch).loss)
-            loop.step()
-        assert next(plain.parameters()).device.type == accelerator.device.type
-        return accelerator.device, draws
-
-    where, found = run()
-    assert where.type == device.type
-    assert_same_draws(found, run(cpu=True)[1], device)
+        model, draws = llama(), MemoryDraws()
+        run_loop(model, draws, cpu=cpu, fused=False)
+        assert next(model.parameters()).device.type == ("cpu" if cpu else device.type)
+        found.append(draws)
+    assert_same_draws(*found, device)
 
 
 def test_the_trainer(device, tmp_path, monkeypatch, _anew):  # noqa: PT019  (it is called)

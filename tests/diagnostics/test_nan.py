@@ -30,7 +30,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "cycles_as_chains": {"values": [0.1, 0.2, 0.3, 0.4], "cycles": [0, 0, 1, 1]},
     "disagreement": MEMBERS,
     "effective_sample_size": CHAINS,
-    "kinetic_temperature": {"velocities": [0.1, -0.2], "squared_gradient": 0.1, **DYNAMICS},
     "negative_log_likelihood": FORECAST,
     "r_hat": CHAINS,
     "reliability_curve": {**FORECAST, "bins": 3},

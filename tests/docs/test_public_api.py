@@ -13,7 +13,7 @@ PACKAGES = (
     *("samplers", "noise", "schedules", "loop", "draws", "posterior"),
     *("checks", "report", "diagnostics", "estimators"),
 )
-INTEGRATIONS = ("lightning", "transformers", "accelerate")
+INTEGRATIONS = ("lightning", "transformers")
 MAX_AT_THE_TOP = 30
 MAX_IN_PACKAGES = 70
 

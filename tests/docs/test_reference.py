@@ -17,6 +17,7 @@ from tests.docs.support import DOCS, ROOT, find
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
+    pytest.importorskip("mkdocs")
     folder = tmp_path_factory.mktemp("site")
     # In a process of its own, as `make docs` builds it.
     result = subprocess.run(

@@ -3,13 +3,10 @@
 from typing import Any
 
 import pytest
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
 from csgmcmc import AdamSGHMC, Chain, MemoryDraws
-from csgmcmc.integrations.accelerate import AcceleratedRun
 from csgmcmc.integrations.counting import num_targets
 from csgmcmc.integrations.transformers import model_loss, trainer_parts
 from tests.integrations import lightning_support
@@ -35,19 +32,6 @@ def test_trainer(chained, tmp_path):
     model, draws = adapted(), MemoryDraws()
     parts = trainer_parts(model, sentences(), SCHEDULE, draws, sampler=AdamSGHMC, **OPTIONS)
     trained(tmp_path, model, sentences(), draws=draws, parts=parts)
-    assert_same_draws(draws, chained)
-
-
-def test_accelerate(chained):
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
-    accelerator, model, draws = Accelerator(cpu=True), adapted(), MemoryDraws()
-    loader = DataLoader(sentences(), batch_size=2)
-    model, sampler, loader = accelerator.prepare(model, sampler_of(model), loader)
-    run = AcceleratedRun(accelerator, model, sampler, SCHEDULE, draws)
-    for batch in run.batches(loader):
-        accelerator.backward(run.model(**batch).loss)
-        run.step()
     assert_same_draws(draws, chained)
 
 

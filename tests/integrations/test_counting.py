@@ -99,8 +99,6 @@ def test_columns_that_the_model_does_not_take_are_ignored():
         ([{"input_ids": [1]}], {}, "data must give"),
         ([(1, 2)], {}, "data must give"),
         ([{"labels": [1, 2]}], {}, "causal is not known"),
-        ([{"labels": [-100, -100]}], {"causal": False}, "data has no target"),
-        ([], {}, "data has no target"),
         ([{"labels": [1, 2]}], {"model": torch.nn.Linear(1, 1)}, "causal is not known"),
     ],
 )

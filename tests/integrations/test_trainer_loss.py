@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 import csgmcmc
 from csgmcmc import MemoryDraws
 from csgmcmc.errors import SamplingWarning
-from csgmcmc.integrations.transformers import Pairs, logits, num_targets, trainer_parts
+from csgmcmc.integrations.transformers import logits, num_targets, trainer_parts
 from csgmcmc.posterior import Gaussian
 from tests.integrations.test_counting import encoder_decoder, masked_lm
 from tests.integrations.tiny import assert_same_draws, bert, gpt2, llama, reviews, sentences
@@ -119,9 +119,14 @@ def test_regression_requires_num_data(tmp_path, numbers, shape):
     trained(tmp_path, model, data, parts=parts)
     assert not model._forward_pre_hooks  # the first batch was looked at
     posterior = csgmcmc.Posterior(
-        model, draws, forward=logits, likelihood=Gaussian(0.1), progress=False
+        model,
+        draws,
+        likelihood=Gaussian(0.1),
+        forward=logits,
+        split=lambda batch: (batch, batch["labels"]),
+        progress=False,
     )
-    held_out = Pairs(DataLoader(data, batch_size=4))
+    held_out = DataLoader(data, batch_size=4)
     assert posterior.log_scores(held_out).shape == (len(draws), 12)
     assert posterior.check(held_out).numbers["nll"] > 0
 

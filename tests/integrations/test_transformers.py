@@ -24,11 +24,11 @@ from csgmcmc import (
 )
 from csgmcmc.errors import DivergedError, SettingsMismatchError
 from csgmcmc.integrations.transformers import (
-    Pairs,
     SamplingCallback,
     logits,
     model_loss,
     next_token_logits,
+    next_token_targets,
     num_targets,
     trainer_parts,
 )
@@ -237,7 +237,7 @@ def test_skipped_steps_do_not_count(tmp_path, capsys):
     taken = callback.stepper.taken
     skipped = SCHEDULE.steps - taken
     assert 0 < skipped < 6
-    assert sampler.param_groups[0]["lr"] == 0.05 * SCHEDULE(taken).lr_scale
+    assert sampler.param_groups[0]["lr"] == 0.05 * SCHEDULE(taken - 1).lr_scale
     assert f"{skipped} steps were skipped" in capsys.readouterr().err
     # The steps that were taken are those of a chain that has not seen the first batches.
     rest = data[2 * skipped :] + data[: 2 * skipped]
@@ -266,9 +266,14 @@ def test_predictions_are_averages_over_draws(tmp_path):
     model, data = bert(), reviews()
     draws = trained(tmp_path, model, data)
     loader = DataLoader(data, batch_size=5)
-    posterior = csgmcmc.Posterior(model, draws, forward=logits, progress=False)
-    found: Any = posterior.predict_loader(Pairs(loader))
-    assert len(Pairs(loader)) == 3
+    posterior = csgmcmc.Posterior(
+        model,
+        draws,
+        forward=logits,
+        split=lambda batch: (batch, batch["labels"]),
+        progress=False,
+    )
+    found: Any = posterior.predict_loader(loader)
     whole = next(iter(DataLoader(data, batch_size=12)))
     assert torch.equal(found.targets, whole["labels"])
     expected = torch.zeros(12, 3)
@@ -282,9 +287,11 @@ def test_predictions_are_averages_over_draws(tmp_path):
 def test_token_scores_equal_loss(tmp_path):
     model, data = llama(), sentences()
     draws = trained(tmp_path, model, data)
-    posterior = csgmcmc.Posterior(model, draws, forward=next_token_logits, progress=False)
+    posterior = csgmcmc.Posterior(
+        model, draws, forward=next_token_logits, split=next_token_targets, progress=False
+    )
     loader = DataLoader(data, batch_size=5)
-    scores = posterior.log_scores(Pairs(loader, causal=True))
+    scores = posterior.log_scores(loader)
     assert scores.shape == (len(KEPT), num_targets(data, model))
     draws[2].load_into(model)
     with torch.no_grad():
@@ -310,12 +317,11 @@ def test_check_of_language_model(tmp_path):
         model, model_loss, DataLoader(data, batch_size=4), sampler, SCHEDULE, progress=False
     )
     chain.run()
-    posterior = csgmcmc.Posterior(model, chain.draws, forward=next_token_logits, progress=False)
+    posterior = csgmcmc.Posterior(
+        model, chain.draws, forward=next_token_logits, split=next_token_targets, progress=False
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of few draws: not what is tested here
-        found = posterior.check(
-            Pairs(DataLoader(data, batch_size=4), causal=True),
-            run=chain,
-        )
+        found = posterior.check(DataLoader(data, batch_size=4), run=chain)
     assert found.numbers["nll"] > 0
     assert found.sampling.holds is not None

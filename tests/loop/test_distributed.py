@@ -87,6 +87,20 @@ def test_a_sharded_chain_draws_the_noise_of_the_whole_one_and_follows_its_path(t
             torch.testing.assert_close(one.tensors(), other.tensors(), rtol=1e-5, atol=1e-6)
 
 
+def test_shards_restart_as_the_whole_and_replicas_stay_equal(tmp_path):
+    all_succeed(torchrun_jobs.restarts, tmp_path, processes=2)
+    schedule = torchrun_jobs.RESTARTING
+    whole = torchrun_jobs.sharded_network()
+    torchrun_jobs.run_sharded(whole, tmp_path / "whole", None, schedule=schedule)
+    ours, theirs = (DrawStore(tmp_path / name) for name in ("sharded", "whole"))
+    assert len(ours) == len(theirs) == 3
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.tensors(), other.tensors(), rtol=1e-5, atol=1e-6)
+    replicas = [torch.load(tmp_path / f"{replica}.pt") for replica in range(2)]
+    for one, other in zip(*replicas, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_noise_of_parameters_that_are_sharded_in_two_dimensions(tmp_path):
     all_succeed(torchrun_jobs.two_dimensions, tmp_path, processes=4)
     assert len(list(tmp_path.glob("*.txt"))) == 4

@@ -275,7 +275,9 @@ def test_a_finished_run_of_another_network_or_loss_is_refused_by_name(tmp_path):
         return Chain(model, loss, loader, sampler, schedule, DrawStore(tmp_path), progress=False)
 
     chain().run()
-    with pytest.raises(SettingsMismatchError, match=r"modules\.1 was ReLU .* is Sigmoid now: to"):
+    with pytest.raises(
+        SettingsMismatchError, match=r"modules\.1 was ReLU .* is Sigmoid now: begin"
+    ):
         chain(torch.nn.Sigmoid).run(resume=True)
     with pytest.raises(SettingsMismatchError, match=r"loss was cross_entropy .* is nll_loss"):
         chain(loss=torch.nn.functional.nll_loss).run(resume=True)
@@ -298,7 +300,7 @@ def test_draws_of_another_run_are_not_mixed_with_those_of_a_resumed_one(tmp_path
 
 
 def test_resume_without_checkpoints_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="resume needs checkpoints"):
+    with pytest.raises(ValueError, match="resume and extend need checkpoints"):
         make_chain(tmp_path, draws=MemoryDraws()).run(resume=True)
 
 

@@ -164,8 +164,9 @@ def test_nan_in_a_batch_is_warned_of_before_the_chain_diverges():
     inputs, labels = noisy_data().tensors
     inputs[7, 2] = torch.nan
     chain = chain_of(DataLoader(TensorDataset(inputs, labels), 40))
-    with pytest.warns(SamplingWarning, match="nan"), pytest.raises(DivergedError):
+    with pytest.warns(SamplingWarning, match="nan"), pytest.raises(DivergedError) as error:
         chain.run()
+    assert "a batch of the data holds nan" in error.value.__notes__[0]
     assert any("nan" in words for words in chain.stepper.problems)
 
 

@@ -25,6 +25,7 @@ from csgmcmc import (
     Cyclical,
     DrawStore,
     Keep,
+    Schedule,
     init_distributed,
     shutdown_distributed,
 )
@@ -91,7 +92,13 @@ def sharded_batches() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return list(DataLoader(TensorDataset(data.inputs, data.labels), batch_size=10))
 
 
-def run_sharded(model: nn.Module, out: Path, fused: bool | None, layout=None) -> SGHMC:
+NOISY = Constant(12, keep=Keep(every=4))
+RESTARTING = Cyclical(12, cycles=3, exploration=0.5, draws_per_cycle=1, restart=0.5)
+
+
+def run_sharded(
+    model: nn.Module, out: Path, fused: bool | None, layout=None, schedule: Schedule = NOISY
+) -> SGHMC:
     """A chain with noise, stopped and resumed."""
     options = {"lr": 0.05, "num_data": 40, "momentum": 0.5, "seed": 1, "fused": fused}
     sampler = SGHMC(model.parameters(), **options)
@@ -105,7 +112,7 @@ def run_sharded(model: nn.Module, out: Path, fused: bool | None, layout=None) ->
         nn.functional.cross_entropy,
         sharded_batches(),
         sampler,
-        Constant(12, keep=Keep(every=4)),
+        schedule,
     )
     settings = {"layout": layout, "progress": False, "checkpoint_every": 2}
     with suppress(KeyboardInterrupt):
@@ -124,6 +131,22 @@ def shards(out: Path) -> None:
         sampler = run_sharded(model, out / f"fused-{fused}", fused, here)
         noise = sampler.noise.like(list(model.parameters()))
         torch.save(noise, out / f"noise-{fused}-{here.replica_id}.pt")
+
+
+def restarts(out: Path) -> None:
+    """A chain that restarts: sharded over two processes, and with two replicas."""
+    here = init_distributed(chains=1)
+    model = sharded_network()
+    for layer in (model[0], model[2], model[4], model):
+        fully_shard(layer, mesh=here.mesh)
+    run_sharded(model, out / "sharded", None, here, RESTARTING)
+    torch.manual_seed(here.replica_id)  # what the global generators do must not matter
+    model, data = network(), Noisy()
+    sampler = SGHMC(model.parameters(), lr=0.05, num_data=40, seed=1)
+    loader = DataLoader(data, batch_size=4, sampler=here.data_sampler(data))
+    parts = (model, nn.functional.cross_entropy, loader, sampler, RESTARTING)
+    Chain(*parts, DrawStore(out / "replicas"), layout=here, progress=False).run()
+    torch.save(list(model.parameters()), out / f"{here.replica_id}.pt")
 
 
 def two_dimensions(out: Path) -> None:

@@ -116,6 +116,36 @@ def test_program_matches_predict(make, shape, options, names, path):
         assert_predicts(program, posterior, floats(batch, *shape[1:], seed=batch))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [PAIRS, {"vectorize": False, "likelihood": Gaussian(variance=0.3)}],
+    ids=["learned noise", "given noise"],
+)
+def test_quantiles_are_those_of_the_mixture(options, path):
+    posterior = make_posterior(mlp, **options)
+    levels = [0.05, 0.5, 0.999]
+    program = exported(posterior, path, floats(5, 4), quantiles=levels)
+    for batch in (1, 9):
+        inputs = 3 * floats(batch, 4, seed=batch)
+        expected = posterior.predict(inputs, members=True).quantile(levels)
+        assert_close(program(inputs)["quantiles"], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "levels", "words"),
+    [
+        ("categorical", [0.5], "gaussian likelihood"),
+        ("student-t", [0.5], "gaussian likelihood"),
+        (Gaussian(variance=1.0), [1.0], "quantiles must be above 0 and below 1"),
+    ],
+)
+def test_quantiles_that_cannot_be_exported_are_refused(likelihood, levels, words, path):
+    posterior = make_posterior(mlp, likelihood=likelihood)
+    with pytest.raises(ValueError, match=words):
+        posterior.export(path, floats(5, 4), quantiles=levels)
+    assert not path.exists()
+
+
 def perceptron() -> Any:
     return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3, bias=False))
 

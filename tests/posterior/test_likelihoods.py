@@ -14,6 +14,8 @@ from csgmcmc import MemoryDraws, Posterior
 from csgmcmc.checks.calibration import check_calibration
 from csgmcmc.checks.evaluation import evaluate
 from csgmcmc.posterior import (
+    Bernoulli,
+    Categorical,
     Gaussian,
     NegativeBinomial,
     NumberPredictive,
@@ -350,3 +352,28 @@ def test_half_precision_outputs_are_scored_in_single_precision(name):
     torch.testing.assert_close(
         likelihood.log_prob(half, targets), likelihood.log_prob(single, targets), rtol=0, atol=0
     )
+
+
+@pytest.mark.parametrize("likelihood", [Categorical, Bernoulli])
+def test_a_temperature_divides_the_logits_of_every_draw(likelihood, tmp_path):
+    members = [(drawn(POINTS, 3, seed=seed),) for seed in range(4)]
+    cooler = [(logits / 2.5,) for (logits,) in members]
+    rows = torch.arange(POINTS)
+    targets = torch.arange(POINTS) % 3 if likelihood is Categorical else (ONE[:, :1] > 0).long()
+    targets = targets if likelihood is Categorical else targets.expand(POINTS, 3)
+    scaled = posterior_of(likelihood(temperature=2.5), *members)
+    plain = posterior_of(likelihood(), *cooler)
+    assert_allclose(scaled.log_scores([(rows, targets)]), plain.log_scores([(rows, targets)]))
+    found, wanted = scaled.predict(rows), plain.predict(rows)
+    for name in ("probs", "entropy", "mutual_information", "spread"):
+        assert_allclose(getattr(found, name), getattr(wanted, name), atol=1e-12)
+    program = scaled.export(tmp_path / "scaled.pt2", rows)
+    assert_allclose(program.module()(rows)["probs"], wanted.probs, atol=1e-12)
+    again = scaled.with_draws(scaled.draws[:1]).likelihood
+    assert again.temperature == 2.5
+    assert again.scaled(1.0).temperature == 1
+    assert again.temperature == 2.5
+    with pytest.raises(ValueError, match="temperature must be above 0"):
+        likelihood(temperature=0)
+    with pytest.raises(ValueError, match="no logits that a temperature could scale"):
+        Gaussian().scaled(2.0)

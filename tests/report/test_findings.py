@@ -29,7 +29,7 @@ def evaluation(posterior):
 
 def scores_of_cycles(evaluation):
     """NLL, error in percent, and weight of each cycle, as the table shows them."""
-    cells = re.findall(r'<td class="number">([^<]*)</td>', cycle_table(evaluation))
+    cells = re.findall(r'<td class="number"[^>]*>([^<]*)</td>', cycle_table(evaluation))
     return np.array([float(cell.rstrip("%")) for cell in cells]).reshape(-1, 3)
 
 

@@ -235,3 +235,26 @@ def test_command_reports_unwritable_paths_in_one_line(folder, tmp_path):
         assert len(result.stderr.splitlines()) == 1
         assert isinstance(result.exception, SystemExit)
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_settings_are_in_words_and_not_in_json(page, reader):
+    assert "Cyclical(steps=90, cycles=3, exploration=0.5, keep=Keep(per_cycle=3))" in reader.text
+    assert "loader DataLoader, sampler RandomSampler, num workers 0, batches 4" in reader.text
+    assert "num data 40, momentum 0.8" in reader.text
+    assert "{&quot;" not in page
+
+
+def test_tables_have_the_name_of_each_column_in_each_row_for_phones(page):
+    """There a row is a block: no column is cut off."""
+    tables = re.findall("<table.*?</table>", page, flags=re.DOTALL)
+    assert len(tables) == 3
+    assert all("stacked" in table for table in tables)
+    assert page.count('data-label="NLL"') == page.count('data-label="weight"') == 3
+
+
+def test_a_run_that_is_not_finished_is_called_that(tmp_path):
+    chain, _ = run(DrawStore(tmp_path))
+    assert "Not finished" not in report_folder(tmp_path).html
+    chain.draws.lock_chain(1, provenance={"total_draws": 4})
+    chain.draws.close()
+    assert "Not finished: 13 draws are planned" in report_folder(tmp_path).html

@@ -19,6 +19,9 @@ REGISTRY: dict[str, Sequence[Schedule]] = {
         Cyclical(
             steps=61, cycles=3, keep=Keep(every=4), exploration=0.5, temperature_scales=[1, 0.1, 2]
         ),
+        Cyclical(steps=61, cycles=3, draws_per_cycle=1, restart="fresh"),
+        Cyclical(steps=80, cycles=5, draws_per_cycle=1, restart=0.4, restart_every=2),
+        Cyclical(steps=60, cycles=2, draws_per_cycle=1, restart="fresh", restart_every=2),
     ],
     "Decreasing": [
         Decreasing(steps=50, gamma=0.55, keep=Keep(every=1)),
@@ -38,6 +41,7 @@ REGISTRY: dict[str, Sequence[Schedule]] = {
                 Cyclical(30, cycles=3, keep=Keep(every=2)),
             ]
         ),
+        Joined([Ramp(5, start=0, end=1), Cyclical(40, cycles=4, draws_per_cycle=1, restart=0.5)]),
     ],
     "Ramp": [
         Ramp(steps=20, start=0, end=1),

@@ -54,6 +54,9 @@ def test_ticks_are_sound_and_pure(schedule):
         assert tick.weight_decay_scale >= 0
         assert tick.stage in ("burn-in", "explore", "sample")
         assert tick.stage == "sample" or not tick.collect
+        assert 0 <= tick.restart <= 1
+    assert forward[0].restart == 1
+    assert schedule.restarts == any(tick.restart < 1 for tick in forward)
     cycles = [tick.cycle for tick in forward]
     assert cycles == sorted(cycles)
     assert set(cycles) == set(range(schedule.total_cycles))

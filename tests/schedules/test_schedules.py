@@ -114,6 +114,30 @@ def test_cyclical_exploration_zero_always_samples():
     assert (schedule.table()["temperature_scale"] == 1).all()
 
 
+@given(
+    steps=st.integers(20, 300),
+    cycles=st.integers(1, 6),
+    every=st.integers(1, 7),
+    restart=st.one_of(st.just("fresh"), st.floats(0.01, 0.99)),
+)
+def test_restarts_are_before_every_nth_cycle_but_the_first(steps, cycles, every, restart):
+    assume(math.ceil(steps / math.ceil(steps / cycles)) == cycles)
+    keep = Keep(every=1)
+    try:
+        schedule = Cyclical(steps, cycles, keep=keep, restart=restart, restart_every=every)
+    except ValueError:  # the last cycle is too short to sample
+        assume(False)
+    rho, before = 0.0 if restart == "fresh" else restart, 0
+    for tick in map(schedule, range(steps)):
+        begins = tick.cycle > before and tick.cycle % every == 0
+        assert tick.restart == (rho if begins else 1.0)
+        before = tick.cycle
+    plain = Cyclical(steps, cycles, keep=keep)
+    columns = zip(schedule.table().items(), plain.table().items(), strict=True)
+    assert all(name == "restart" or (ours == its).all() for (name, ours), (_, its) in columns)
+    assert (plain.table()["restart"] == 1).all()
+
+
 def test_hot_exploration_and_annealing():
     hot = Cyclical(
         20, cycles=2, exploration=0.5, keep=Keep(every=1), exploration_temperature=10
@@ -148,6 +172,14 @@ def test_cyclical_burn_in_inside_a_cycle_spreads_what_is_left():
         (lambda: Cyclical(100, 4, 0.8, keep=Keep(every=1), burn_in=100), ["burn_in=100"]),
         (lambda: Cyclical(101, 4, 0.8, draws_per_cycle=3), ["cycle 4"]),
         (lambda: Cyclical(100, 4), ["draws_per_cycle or keep"]),
+        (lambda: Cyclical(100, 4, draws_per_cycle=1, restart="warm"), ["restart", "'warm'"]),  # pyright: ignore[reportArgumentType]
+        (lambda: Cyclical(100, 4, draws_per_cycle=1, restart=1.0), ["restart must", "below 1"]),
+        (lambda: Cyclical(100, 4, draws_per_cycle=1, restart=0), ["restart must", "above 0"]),
+        (lambda: Cyclical(100, 4, draws_per_cycle=1, restart_every=2), ['restart="fresh"']),
+        (
+            lambda: Cyclical(100, 4, draws_per_cycle=1, restart="fresh", restart_every=0),
+            ["restart_every must be at least 1"],
+        ),
         (lambda: Cyclical(100, 4, draws_per_cycle=1, keep=Keep(every=1)), ["not both"]),
         (lambda: Cyclical(100, 4, 1.0, keep=Keep(every=1)), ["exploration must", "below 1", "1.0"]),
         (

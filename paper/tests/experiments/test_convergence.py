@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from paper.distances import wasserstein_gaussian
 
 from csgmcmc.samplers import SGLD
 from csgmcmc.schedules import Cyclical, Keep
-from paper.distances import wasserstein_gaussian
 from paper.double_well import DoubleWell, wasserstein
 from paper.experiments import convergence_bounds as bounds
 from paper.experiments import reproduce

@@ -27,7 +27,7 @@ def check_learned(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     """Whether the average beats forecasts that ignore the inputs, and what a line can do."""
     per_target = 1 / evaluation.targets_per_point
     ours, simple = (
-        scores * per_target for scores in (evaluation.average_scores(), _simple_scores(evaluation))
+        scores * per_target for scores in (evaluation.average_scores(), simple_scores(evaluation))
     )
     gains, numbers["nll_simple"] = ours - simple, float(-simple.mean())
     what = "class frequencies" if evaluation.probs is not None else "mean and sd of the targets"
@@ -51,7 +51,7 @@ def check_learned(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     return found.judge(words, "", len(gains), least)
 
 
-def _simple_scores(evaluation: Evaluation) -> Array:
+def simple_scores(evaluation: Evaluation) -> Array:
     """Log-score of each data point by frequencies, or a Gaussian, of all the other targets."""
     targets, points = evaluation.targets, evaluation.log_scores.shape[1]
     if evaluation.probs is not None:

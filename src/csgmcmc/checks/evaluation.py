@@ -1,7 +1,7 @@
 """One pass over held-out data that collects the predictions of every draw."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 from torch import Tensor
 
+from csgmcmc.draws import Draw
 from csgmcmc.loaders import is_pair
 from csgmcmc.posterior import Posterior
 from csgmcmc.posterior.averages import weighted
@@ -44,8 +45,8 @@ class Evaluation:
         inputs: the first rows of a table of inputs; None where they are something else.
         input_scale: root mean square of the inputs; None where they are not one tensor of floats.
         returns_probs: whether all outputs are probabilities, where logits are expected.
-        start_scores: log-likelihood of each data point under the trained network that the run began
-            with, if there was one.
+        drawn: which draws were sampled; the others are a trained network that the run began with.
+        start: the same of that network alone, unscaled, if there was one.
     """
 
     weights: Array
@@ -60,7 +61,15 @@ class Evaluation:
     inputs: Array | None = None
     input_scale: float | None = None
     returns_probs: bool = False
-    start_scores: Array | None = None
+    drawn: NDArray[np.bool_] | None = None
+    start: "Evaluation | None" = None
+
+    def of_run(self) -> "Evaluation":
+        """The predictions of the draws that were sampled."""
+        if self.drawn is None or not self.drawn.any():
+            return self
+        names = ("weights", "chain_ids", "cycles", "log_scores", "members")
+        return replace(self, **{name: getattr(self, name)[self.drawn] for name in names})
 
     @property
     def targets_per_point(self) -> float:
@@ -134,6 +143,14 @@ def evenly_spaced(count: int, most: int) -> list[int]:
     return np.unique(np.linspace(0, count - 1, most).round().astype(int)).tolist()
 
 
+def unscaled(posterior: Posterior, draws: Sequence[Draw]) -> Posterior:
+    """The posterior with other draws, and the likelihood that a run has: without a temperature."""
+    other = posterior.with_draws(draws)
+    if other.likelihood.temperature is not None:
+        other.likelihood = other.likelihood.scaled(1.0)
+    return other
+
+
 def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
     """Collect the predictions of every draw for the data of `loader`, in one pass over it."""
     squares: list[float] = []  # their mean in each batch of inputs
@@ -174,7 +191,10 @@ def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
         counts = np.full(values.size, True)
         found = {"targets": values, "ranks": np.concatenate(below)}
     start = None if isinstance(loader, Iterator) else getattr(posterior.run, "start", None)
-    started = None if start is None else posterior.with_draws(start)
+    if start is not None:
+        started = unscaled(posterior, start)
+        started.run = None
+        start = evaluate(started, loader)
     return Evaluation(
         weights=posterior.weights,
         chain_ids=np.array([draw.chain_id for draw in posterior.draws]),
@@ -185,6 +205,7 @@ def evaluate(posterior: Posterior, loader: Iterable[Any]) -> Evaluation:
         inputs=torch.cat(rows).double().cpu().numpy() if rows else None,
         input_scale=float(np.mean(squares)) ** 0.5 if squares else None,
         returns_probs=all(batch.are_probs for batch in batches),
-        start_scores=None if started is None else started.log_scores(loader)[0].cpu().numpy(),
+        drawn=np.array([draw.stage == "sample" for draw in posterior.draws]),
+        start=start,
         **found,
     )

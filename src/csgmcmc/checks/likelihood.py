@@ -10,7 +10,7 @@ sampler.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -34,23 +34,35 @@ class LikelihoodRatio(NamedTuple):
     num_data: float  # the N for which N * loss is the NLL of all data, up to a constant
     nll: float  # of the batches under the last draw, per target
     is_sum: bool  # whether the loss is the NLL of a whole batch, not its mean
+    has_penalty: bool  # whether the loss depends on weights besides the outputs of the model
 
 
 def likelihood_ratio(
-    posterior: Posterior, loss: Loss, data: Iterable[Any], generators: Iterable[Generator] = ()
+    posterior: Posterior,
+    loss: Loss,
+    data: Iterable[Any],
+    generators: Iterable[Generator] = (),
+    trained: Sequence[Tensor] = (),
 ) -> LikelihoodRatio | None:
     """Compare the loss with the NLL on batches of `data`; None if that cannot be done.
 
     The model is evaluated in eval mode with the weights of the last draw. It and all random states
-    are left unchanged.
+    are left unchanged. `trained` are the parameters of the run, on which the loss of a copy of the
+    model depends only if it uses them itself.
     """
     model = copy.deepcopy(posterior.model).eval().requires_grad_()
     posterior.draws[-1].load_into(model)
     params = [param for param in model.parameters() if param.is_floating_point()]
     ratios: list[tuple[float, float, int, float, int]] = []
+    has_penalty = False
     with preserved_random_state([*generators, *generators_of(data)]):
-        for batch in islice(data, MAX_BATCHES):
-            found = _compare(posterior, model, params, loss, to_device(batch, params[0].device))
+        for each in islice(data, MAX_BATCHES):
+            batch = to_device(each, params[0].device)
+            if trained and not ratios:
+                value = batch_loss(loss, model, batch)
+                own = torch.autograd.grad(value, trained, allow_unused=True)
+                has_penalty = any(gradient is not None for gradient in own)
+            found = _compare(posterior, model, params, loss, batch)
             if found is None:
                 return None
             ratios.append(found)
@@ -64,7 +76,8 @@ def likelihood_ratio(
             share = examples / size_of(data)
     except (TypeError, ValueError):  # the size of the data is not known
         return None
-    return LikelihoodRatio(cosines / len(ratios), factors / share, nll / max(targets, 1), is_sum)
+    cosine, nll = cosines / len(ratios), nll / max(targets, 1)
+    return LikelihoodRatio(cosine, factors / share, nll, is_sum, has_penalty)
 
 
 def _compare(

@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from csgmcmc.checks import baselines, calibration, predictions, sampling
-from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
+from csgmcmc.checks.evaluation import Array, Evaluation, evaluate, unscaled
 from csgmcmc.checks.parameter_temperatures import ParameterReport
 from csgmcmc.checks.sampling import Run, as_run
 from csgmcmc.checks.verdict import Numbers, Verdict
@@ -133,7 +133,9 @@ def judge(
         averaged = evaluation.weights @ evaluation.members
     for name, metric in (metrics or {}).items():
         numbers[name] = float(metric(averaged, evaluation.targets))
-    likelihood, fault = sampling.compare_likelihood(posterior, run), None
+    drawn = [draw for draw in posterior.draws if draw.stage == "sample"] or posterior.draws
+    of_run = unscaled(posterior, drawn)
+    likelihood, fault = sampling.compare_likelihood(of_run, run), None
     if evaluation.returns_probs:
         fault = Verdict(False, RETURNS_PROBS, (REMOVE_SOFTMAX,))
     elif run is not None and likelihood is not None:
@@ -147,11 +149,11 @@ def judge(
         found = baselines.causes(evaluation, [] if run is None else run.stepper.problems, loss)
         learned, unknown = replace(learned, advice=found), Verdict(None, NOT_LEARNED)
         return Check(learned, unknown, unknown, unknown, unknown, unknown, numbers)
-    sampled, parameters = sampling.check_sampling(posterior, run, likelihood, numbers)
+    sampled, parameters = sampling.check_sampling(of_run, run, likelihood, numbers)
     cold = "" if run is None else run.not_a_sample
     mixing = Verdict(None, cold, asked=False)
     if not cold:
-        mixing = predictions.check_mixing(evaluation, numbers)
+        mixing = predictions.check_mixing(evaluation.of_run(), numbers)
     diverse = predictions.check_diversity(evaluation, numbers)
     if run is not None and not cold:
         diverse = Verdict(None, "", asked=False)

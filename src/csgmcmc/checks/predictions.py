@@ -1,8 +1,10 @@
 """Verdicts on the draws of a posterior: mixing, diversity, and the gain over one draw."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from csgmcmc import diagnostics
@@ -85,8 +87,8 @@ def r_hat_interval(arranged: Array) -> Interval:
 
 def check_diversity(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     """What averaging gains over the mean draw: nothing if all draws predict the same."""
-    if len(evaluation.weights) == 1:
-        return Verdict(None, "needs at least 2 draws")
+    if np.count_nonzero(evaluation.weights) == 1:
+        return Verdict(None, "needs at least 2 draws of a weight above 0")
     mean = (evaluation.weights[:, None] * evaluation.log_scores).sum(0)
     gains = (evaluation.average_scores() - mean) / evaluation.targets_per_point
     found = mean_interval(gains)
@@ -101,7 +103,8 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     """The average against the best draw, and against the network that the run started from.
 
     The best draw is picked, and of classes scaled by a temperature, on one half of the points for
-    the other half.
+    the other half. What else the average should beat is one more entry of `rivals`, as a starting
+    network that is scaled in the same way, by `scaled_by_halves`.
     """
     ours = evaluation.average_scores() / evaluation.targets_per_point
     unit = " per target" if evaluation.targets_per_point != 1 else ""
@@ -116,10 +119,14 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
         if evaluation.probs is not None:
             words += f" ({number(numbers['nll_picked_draw_scaled'])} scaled by a temperature)"
         rivals["the best draw"] = scaled if scaled.mean() > picked.mean() else picked
-    if evaluation.start_scores is not None:
-        rivals["the starting network"] = evaluation.start_scores / evaluation.targets_per_point
-        numbers["nll_start"] = float(-rivals["the starting network"].mean())
+    if evaluation.start is not None:
+        start, scaled = _picked_draw(evaluation.start)
+        numbers["nll_start"] = float(-start.mean())
         words += f", of the starting network {number(numbers['nll_start'])}"
+        if evaluation.probs is not None:
+            numbers["nll_start_scaled"] = float(-scaled.mean())
+            words += f" ({number(numbers['nll_start_scaled'])} scaled)"
+        rivals["the starting network"] = scaled if scaled.mean() > start.mean() else start
     if not rivals:
         return Verdict(None, f"{words}, the only draw")
     name = max(rivals, key=lambda each: float(rivals[each].mean()))
@@ -137,19 +144,32 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
 def _picked_draw(evaluation: Evaluation) -> tuple[Array, Array]:
     """Scores of the best draw of one half of the points on the other half, raw and scaled."""
     scores = evaluation.log_scores / evaluation.targets_per_point
-    points = scores.shape[1]
-    picked, scaled = np.empty(points), np.empty(points)
-    halves = np.arange(points) % 2 == 0
-    for known, tried in ((halves, ~halves), (~halves, halves)):
-        best = int((scores[:, known] if known.any() else scores).mean(1).argmax())
-        picked[tried] = scaled[tried] = scores[best, tried]
-        labels, numbers = evaluation.targets, evaluation.point_of_target
-        if evaluation.probs is not None and (some := known[numbers]).any():
-            logs = np.log(np.maximum(evaluation.members[best], 1e-300))
-            heat = fit_temperature(logs[some], labels[some], numbers[some]).value
-            sums = np.bincount(numbers, scaled_scores(logs, labels, heat), minlength=points)
-            scaled[tried] = sums[tried] / evaluation.targets_per_point
-    return picked, scaled
+    first = np.arange(scores.shape[1]) % 2 == 0
+
+    def best(known: NDArray[np.bool_]) -> int:
+        return int((scores[:, known] if known.any() else scores).mean(1).argmax())
+
+    picked = np.where(first, scores[best(~first)], scores[best(first)])
+    if evaluation.probs is None:
+        return picked, picked
+    return picked, scaled_by_halves(evaluation, lambda known: evaluation.members[best(known)])
+
+
+def scaled_by_halves(
+    evaluation: Evaluation, probs_of: Callable[[NDArray[np.bool_]], Array]
+) -> Array:
+    """Log-likelihood per target of each data point, scaled by a temperature of the other half.
+
+    `probs_of(known)` are the probabilities, which may be chosen by the points that are known.
+    """
+    points, numbers = evaluation.log_scores.shape[1], evaluation.point_of_target
+    first, labels, scaled = np.arange(points) % 2 == 0, evaluation.targets, np.empty(points)
+    for known in (first, ~first):
+        logs, some = np.log(np.maximum(probs_of(known), 1e-300)), known[numbers]
+        heat = fit_temperature(logs[some], labels[some], numbers[some]).value if some.any() else 1
+        sums = np.bincount(numbers, scaled_scores(logs, labels, heat), minlength=points)
+        scaled[~known] = sums[~known] / evaluation.targets_per_point
+    return scaled
 
 
 def _advice_on_average(evaluation: Evaluation) -> str:

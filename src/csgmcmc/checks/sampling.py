@@ -82,7 +82,8 @@ def compare_likelihood(posterior: Posterior, run: Run | None) -> LikelihoodRatio
     if run.temperature == 0:  # N does not matter
         return None
     with suppress(ValueError, RuntimeError):  # the likelihood does not fit these batches
-        return likelihood_ratio(posterior, run.loss, run.data, run.stepper.generators)
+        stepper = run.stepper
+        return likelihood_ratio(posterior, run.loss, run.data, stepper.generators, stepper.trained)
     return None
 
 
@@ -144,7 +145,11 @@ def check_sampling(
 def _find_fault(run: Run, found: LikelihoodRatio | None, numbers: Numbers) -> Verdict | None:
     """A cause for which the draws cannot follow the posterior, whatever their temperature."""
     ratio, clipped = numbers["noise_ratio"], numbers["share_clipped"]
-    if found is not None and found.cosine < MIN_COSINE:
+    if found is not None and found.has_penalty:
+        words = "the loss uses weights besides the model's outputs, as a penalty does, and this is "
+        words += "not part of the posterior's likelihood"
+        advice = "give the sampler weight_decay or prior in place of a penalty"
+    elif found is not None and found.cosine < MIN_COSINE:
         words = "the loss is not the posterior's likelihood: the cosine between their gradients is "
         words += f"{number(found.cosine)} (at least {MIN_COSINE})"
         advice = (
@@ -186,6 +191,8 @@ def _judge_temperature(
     holds = interval.within(*bounds)
     words = f"temperature {number(heat.low)} to {number(heat.high)}, asked for "
     words += f"{number(heat.target)} (to a factor of {TEMPERATURE_FACTOR})"
+    if heat.low < 0:
+        words += " (an estimate from few draws may be below 0)"
     random = sorted({type(m).__name__ for m in run.stepper.model.modules() if _is_random(m)})
     if random and holds is not False:
         return Verdict(None, f"{', '.join(random)} in training mode makes the loss random; {words}")
@@ -194,7 +201,7 @@ def _judge_temperature(
         names = [name for name in off if off[name] == way]
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         blamed = f": {', '.join(names[:MAX_NAMES])}{more}" if names else ""
-        return Verdict(False, f"{words}; {way}{blamed}", (REMEDIES[way],))
+        return Verdict(False, f"{words}; {way}{blamed}", (*run.stepper.problems, REMEDIES[way]))
     if holds and run.stepper.problems:
         return Verdict(None, f"{words}, but the run was warned", tuple(run.stepper.problems))
     if holds:

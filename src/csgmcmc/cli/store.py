@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from csgmcmc.cli.run import load_function
 from csgmcmc.draws import DrawStore
 from csgmcmc.errors import StoreWarning
 from csgmcmc.loop.checkpoint import steps_at_checkpoint
@@ -22,10 +23,7 @@ def inspect(
 
     Files that a killed run left over are removed when its chain is resumed.
     """
-    if not (folder / "store.json").exists():
-        raise ValueError(f"{folder} is not a draw store: it has no store.json")
-    with warnings.catch_warnings(action="ignore", category=StoreWarning):  # printed below
-        draws = DrawStore(folder)
+    draws = _open(folder)
     damages = None if quick else draws.verify()
     steps = {number: steps_at_checkpoint(folder, number) for number in draws.headers()}
     taken = {number: step for number, step in steps.items() if step is not None}
@@ -35,11 +33,41 @@ def inspect(
 
 
 def report(
-    folder: Folder,
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folder of a draw store, or two to compare.")
+    ],
     out: Annotated[Path | None, typer.Option(help="File of the page; FOLDER/report.html.")] = None,
+    posterior: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION",
+            help="A function that takes draws, and returns their Posterior and held-out data.",
+        ),
+    ] = None,
 ) -> None:
-    """Make a page of what a folder holds; posterior.report(loader) in Python adds scores."""
-    from csgmcmc.report import report_folder  # noqa: PLC0415  (slow to import)
+    """Make a page of a folder, or of two side by side; with a posterior it has scores."""
+    from csgmcmc.report import compare, report_folder  # noqa: PLC0415  (slow to import)
+    from csgmcmc.report.comparison import compare_stores  # noqa: PLC0415
 
-    page = report_folder(folder).save(out or folder / "report.html")
-    typer.echo(f"page: {page}")
+    if len(folders) > 2:
+        raise ValueError(f"one folder, or two to compare, got {len(folders)}")
+    stores = [_open(folder) for folder in folders]
+    made = []
+    if posterior is not None:
+        made = [load_function(posterior)(store) for store in stores]
+        if not all(isinstance(each, tuple) and len(each) == 2 for each in made):
+            raise ValueError("the function of posterior must return a Posterior and a loader")
+    if len(made) == 2:
+        page = compare(made[0][0], made[1][0], made[0][1])
+    elif len(stores) == 2:
+        page = compare_stores(stores[0], stores[1])
+    else:
+        page = made[0][0].report(made[0][1]) if made else report_folder(folders[0])
+    typer.echo(f"page: {page.save(out or folders[-1] / 'report.html')}")
+
+
+def _open(folder: Path) -> DrawStore:
+    if not (folder / "store.json").exists():
+        raise ValueError(f"{folder} is not a draw store: it has no store.json")
+    with warnings.catch_warnings(action="ignore", category=StoreWarning):  # inspect prints them
+        return DrawStore(folder)

@@ -20,7 +20,7 @@ from csgmcmc.diagnostics.mixing import (
     r_hat,
     within_and_between,
 )
-from csgmcmc.diagnostics.temperature import kinetic_temperature, temperature_of_products
+from csgmcmc.diagnostics.temperature import temperature_of_products
 
 __all__ = [
     "accuracy",
@@ -30,7 +30,6 @@ __all__ = [
     "cycles_as_chains",
     "disagreement",
     "effective_sample_size",
-    "kinetic_temperature",
     "negative_log_likelihood",
     "r_hat",
     "reliability_curve",

@@ -31,36 +31,6 @@ class Temperature(NamedTuple):
     high: float
     target: float
 
-    @property
-    def verdict(self) -> str:
-        """Whether the interval lies below the target, contains it, or lies above it."""
-        if self.high < self.target:
-            return "too cold"
-        return "too hot" if self.low > self.target else "as it should be"
-
-
-def kinetic_temperature(
-    velocities: ArrayLike,
-    *,
-    lr: float,
-    num_data: float,
-    momentum: float,
-    temperature: float,
-    squared_gradient: float = 0.0,
-) -> Temperature:
-    """(1 + m) * N / (2 * lr) * mean of v^2, over the velocities of one snapshot of any shape.
-
-    For SGLD, v is the last step and the momentum 0. The interval is chi-square, as if the weights'
-    velocities were independent (Wenzel et al. 2020). For more than one snapshot, thin the chain and
-    average the values. `squared_gradient` is the mean of g^2 over weights and draws, g the full
-    gradient of U / N: it matters where lr is near the limit of stability.
-    """
-    v = check_numbers("velocities", velocities)
-    target = _target(lr, num_data, momentum, temperature, squared_gradient)
-    value = (1 + momentum) * num_data / (2 * lr) * float((v**2).mean())
-    low, high = v.size * value / stats.chi2.ppf([(1 + LEVEL) / 2, (1 - LEVEL) / 2], v.size)
-    return Temperature(value, float(low), float(high), target)
-
 
 def temperature_of_products(
     products: ArrayLike,
@@ -84,19 +54,12 @@ def temperature_of_products(
     p = check_numbers("products", products, "draws")
     if len(p) < 2:
         raise ValueError(f"products must be of at least 2 draws, got {p.shape}")
-    target = _target(lr, num_data, momentum, temperature, squared_gradient)
-    value, error = num_data * float(p.mean()), num_data * float(stats.sem(p))
-    low, high = value + error * stats.t.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], len(p) - 1)
-    return Temperature(value, float(low), float(high), target)
-
-
-def _target(
-    lr: float, num_data: float, momentum: float, temperature: float, squared_gradient: float
-) -> float:
-    """The temperature of the discrete update in equilibrium."""
     check_number("lr", lr, above=0)
     check_number("num_data", num_data, above=0)
     check_number("momentum", momentum, at_least=0, below=1)
     check_number("temperature", temperature, at_least=0)
     check_number("squared_gradient", squared_gradient, at_least=0)
-    return temperature + lr * num_data * squared_gradient / (2 * (1 + momentum))
+    target = temperature + lr * num_data * squared_gradient / (2 * (1 + momentum))
+    value, error = num_data * float(p.mean()), num_data * float(stats.sem(p))
+    low, high = value + error * stats.t.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], len(p) - 1)
+    return Temperature(value, float(low), float(high), target)

@@ -162,7 +162,8 @@ class DrawStore(Draws):
         """Become the only writer of a chain, until `close`; `append` does so by itself.
 
         Raises `LockedError` if another process, or another store object, holds the lock.
-        `provenance` is recorded for this chain, besides that of the store, unless it has draws.
+        `provenance` is recorded for this chain, besides that of the store, unless it has draws of a
+        run of as many steps.
         """
         chain_id = check_count("chain_id", chain_id, at_least=0)
         made = _plain_provenance(provenance)
@@ -196,6 +197,20 @@ class DrawStore(Draws):
             chosen = self._locks.keys() if chain_ids is None else set(chain_ids)
             for chain_id in self._locks.keys() & chosen:
                 self._locks.pop(chain_id).release()
+
+    def delete_chain(self, chain_id: int) -> None:
+        """Delete all draws of a chain; `LockedError` if another process writes it."""
+        self.lock_chain(chain_id)
+        with self._mutex, readable_io_errors(self.path, f"deleting chain {chain_id}"):
+            self._manifests.of_chain(chain_id).path.unlink(missing_ok=True)  # that is the deletion
+            flush(self.path / "chains")
+            self._manifests.read([chain_id])
+            for path in (self.path / "draws").glob(f"{chain_id:04d}-*"):
+                path.unlink(missing_ok=True)
+            if not any((self.path / "chains").glob("*.manifest")):  # no chain needs the base
+                for path in self.path.glob("base.safetensors*"):
+                    path.unlink(missing_ok=True)
+                self._base = CommonTensors(self._base.path)
 
     # Writing
 
@@ -246,11 +261,12 @@ class DrawStore(Draws):
     def _write_header(self, chain_id: int, provenance: dict[str, Any] | None = None) -> None:
         """Record what makes the chain, in place of a run that was stopped before its first draw."""
         header = self._manifests.headers.get(chain_id)
-        if header is not None and (provenance is None or self.of_chain(chain_id)):
-            return
         made = {**self.provenance, **(provenance or {})}
-        if header is not None and header.get("provenance") == made:
-            return
+        if header is not None:
+            before = header["provenance"]
+            is_longer = made.get("total_steps", 0) > before.get("total_steps", 0)  # was extended
+            if provenance is None or before == made or (self.of_chain(chain_id) and not is_longer):
+                return
         packages = {name: version(name) for name in ("csgmcmc", "torch", "numpy")}
         versions = {"python": platform.python_version(), **packages}
         header = {"chain": chain_id, "provenance": made, "versions": versions}

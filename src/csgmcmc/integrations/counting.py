@@ -1,4 +1,4 @@
-"""N, and the mean loss that it belongs to: for tokens, and for loops that accumulate batches."""
+"""N of data with labels for each token, and the mean loss that it belongs to."""
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,10 +34,9 @@ def num_targets(
         causal: whether the loss shifts labels: each token is predicted from those before it, and
             the first of a sequence is not predicted.
     """
-    total, examples = 0, hasattr(data, "__getitem__") or isinstance(data, IterableDataset)
-    shifts = shifts_labels(model) if causal is None else causal
+    total, shifts = 0, shifts_labels(model) if causal is None else causal
     for labels in labels_in(data):
-        by_token = has_token_labels(labels, examples=examples)
+        by_token = has_token_labels(labels)
         if by_token and shifts is None:
             raise ValueError(
                 f"causal is not known from the class of the model, {type(model).__name__}: give "
@@ -45,27 +44,13 @@ def num_targets(
             )
         targets = labels[..., 1:] if by_token and shifts else labels
         total += int((targets != IGNORED).sum())
-    if not total:
-        raise ValueError(f"data has no target: all labels are {IGNORED}, or it is empty")
     return total
 
 
-def check_not_sequences(labels: Any, num_data: float | None, loader: Any) -> None:
-    """Raise a `ValueError` if N is the number of sequences, but there are labels for each token."""
-    if num_data is None or num_data != describe_loader(loader)["examples"]:
-        return
-    by_token = isinstance(labels, Tensor) and has_token_labels(labels, examples=False)
-    if by_token and int((labels[:, 1:] != IGNORED).sum()) > len(labels):
-        raise ValueError(
-            f"num_data={num_data} is the number of sequences, but the loss is a mean over tokens: "
-            "make the sampler with num_data=num_targets(data, model)"
-        )
-
-
 def labels_in(data: Any) -> Iterator[Tensor]:
-    """The labels of each example of a data set, or of each batch of a loader."""
-    batches = data
-    if hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
+    """The labels of each batch of a loader; each example of a data set is a batch of one."""
+    has_examples, batches = hasattr(data, "__getitem__"), data
+    if has_examples and not isinstance(data, IterableDataset):
         batches = (data[index] for index in range(len(data)))  # iterating some never ends
     for batch in batches:
         if not isinstance(batch, Mapping) or batch.get("labels") is None:
@@ -73,12 +58,13 @@ def labels_in(data: Any) -> Iterator[Tensor]:
                 "data must give dictionaries with labels: give a loader whose collator makes them, "
                 "or count the targets yourself, and give the number as num_data"
             )
-        yield torch.as_tensor(batch["labels"])
+        labels = torch.as_tensor(batch["labels"])
+        yield labels[None] if has_examples else labels
 
 
-def has_token_labels(labels: Tensor, *, examples: bool) -> bool:
-    """Whether there is a label for each token: a second dimension in a batch of `examples`."""
-    return labels.ndim >= (1 if examples else 2) and not labels.is_floating_point()
+def has_token_labels(labels: Tensor) -> bool:
+    """Whether there is a label for each token of a batch."""
+    return labels.ndim > 1 and not labels.is_floating_point()
 
 
 def shifts_labels(model: nn.Module | None) -> bool | None:
@@ -116,17 +102,27 @@ def configure_loss(model: nn.Module) -> None:
 def check_first_batch(
     model: nn.Module, sampler: torch.optim.Optimizer, loader: Any, *, warns: bool
 ) -> None:
-    """Check N at the first batch of `model`; one of the processes `warns`."""
+    """Check N at the first batch of `model`; one of the processes `warns`.
+
+    If N is the number of sequences, but there are labels for each token, it is an error.
+    """
 
     def look(module: nn.Module, _: tuple[Any, ...], inputs: dict[str, Any]) -> None:
         labels = inputs.get("labels")
         if not module.training or not isinstance(labels, Tensor):  # evaluation may come first
             return
         targets = labels[:, 1:] if labels.ndim > 1 and labels.shape[1] > 1 else labels
-        if bool((targets == IGNORED).all()):  # not informative: wait for the next batch
+        counted = int((targets != IGNORED).sum())
+        if not counted:  # wait for the next batch
             return
         handle.remove()
-        check_not_sequences(labels, sampler.param_groups[0].get("num_data"), loader)
+        by_token = has_token_labels(labels) and counted > len(labels)
+        num_data = sampler.param_groups[0].get("num_data")
+        if by_token and num_data == describe_loader(loader)["examples"]:
+            raise ValueError(
+                f"num_data={num_data} is the number of sequences, but the loss is a mean over "
+                "tokens: make the sampler with num_data=num_targets(data, model)"
+            )
         if warns and not is_regression(module, labels[0]):
             # The losses are means over all labels; tokens are counted elsewhere.
             each = labels[0].numel()
@@ -145,10 +141,3 @@ def is_regression(model: nn.Module, labels: Tensor) -> bool:
     one_number = getattr(config, "num_labels", None) == 1 and labels.numel() == 1
     kind = getattr(config, "problem_type", None)
     return one_number if kind is None else kind == "regression"
-
-
-def rescale_short_accumulation(params: Iterable[Tensor], batches: int, divided_by: int) -> None:
-    """Make gradients the mean over `batches`, too few at the end of an epoch for `divided_by`."""
-    for param in params if batches < divided_by else ():
-        if param.grad is not None:
-            param.grad.mul_(divided_by / batches)

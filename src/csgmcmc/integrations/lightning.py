@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler
 
@@ -21,8 +20,6 @@ from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws, MemoryDraws
 from csgmcmc.errors import SamplingWarning
 from csgmcmc.integrations import require
-from csgmcmc.integrations.counting import rescale_short_accumulation
-from csgmcmc.loaders import describe_loader
 from csgmcmc.loop import Stepper
 from csgmcmc.loop.batches import ResumableBatches
 from csgmcmc.loop.display import describe_end
@@ -68,16 +65,15 @@ class SamplingCallback(Callback):
             return
         if not pl_module.automatic_optimization:
             raise ValueError("automatic_optimization must be True: the Trainer steps the sampler")
-        strategy = type(trainer.strategy)
-        unsharded = {"SingleDeviceStrategy", "DDPStrategy"}  # or those of `pytorch_lightning`
-        if not unsharded & {kind.__name__ for kind in strategy.__mro__}:
-            got = f"got {strategy.__name__}: use csgmcmc.Chain for sharded models"
+        kinds = [kind.__name__ for kind in type(trainer.strategy).__mro__]
+        if not {"SingleDeviceStrategy", "DDPStrategy"} & set(kinds):
+            got = f"got {kinds[0]}: use csgmcmc.Chain for sharded models"
             raise ValueError(f"strategy must be 'auto' or 'ddp', {got}")
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.stepper = Stepper(
             pl_module,
-            _only_optimizer(trainer),
+            trainer.optimizers[0],  # Lightning refuses several
             self.schedule,
             self.draws,
             chain_id=self.chain_id,
@@ -93,15 +89,20 @@ class SamplingCallback(Callback):
         steps, total = self.schedule.steps, trainer.estimated_stepping_batches
         if total < 0 or total > steps:  # -1 or infinite if it has no end of its own
             raise ValueError(f"max_steps must be {steps}, as scheduled, got a Trainer of {total}")
-        self._loader = _resumable_loader(trainer)
-        loaded, self._loaded = self._loaded.get("loader"), {}
-        if self._loader is not None and loaded is not None:
-            self._loader.load_state_dict(loaded)  # Lightning does not at the end of an epoch
+        loader, self._loader = trainer.train_dataloader, None
+        if isinstance(loader, ResumableLoader):
+            sampler = getattr(loader.loader, "sampler", None)
+            if trainer.world_size > 1 and not isinstance(sampler, DistributedSampler):
+                raise ValueError(  # Lightning gives ordinary loaders such a sampler itself
+                    "the ResumableLoader gives all processes the same data: make its loader with "
+                    "sampler=DistributedSampler(data), in the module's train_dataloader"
+                )
+            self._loader = loader
+            if self._loaded.get("loader"):  # Lightning does not at the end of an epoch
+                loader.load_state_dict(self._loaded["loader"])
+        self._loaded = {}
         self.stepper.taken = trainer.global_step
         self.stepper.begin()
-
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._loader = _resumable_loader(trainer)  # it may be replaced every few epochs
 
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
@@ -113,8 +114,10 @@ class SamplingCallback(Callback):
         self.stepper.prepare()  # also for groups that were added meanwhile
 
     def on_before_optimizer_step(self, trainer: Trainer, *_: Any, **__: Any) -> None:
-        params, divided_by = self.stepper.sampled(), trainer.accumulate_grad_batches
-        rescale_short_accumulation(params, self._batches, divided_by)
+        too_small = trainer.accumulate_grad_batches / self._batches  # above 1 as an epoch ends
+        for param in self.stepper.sampled() if too_small > 1 else ():
+            if param.grad is not None:
+                param.grad.mul_(too_small)
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         if trainer.enable_validation:
@@ -126,13 +129,12 @@ class SamplingCallback(Callback):
         tick = stepper.record()
         log_every = trainer.log_every_n_steps
         if log_every and stepper.taken % log_every == 0:
+            values = {"cycle": tick.cycle, "draws": len(self.draws)}
             group = stepper.sampler.param_groups[0]
-            values = {name: float(group[name]) for name in ("lr", "temperature") if name in group}
-            values |= {"cycle": tick.cycle, "draws": len(self.draws)}
-            named = {f"csgmcmc/{name}": value for name, value in values.items()}
+            values |= {name: float(group[name]) for name in ("lr", "temperature") if name in group}
             for logger in trainer.loggers:
+                named = {f"csgmcmc/{name}": value for name, value in values.items()}
                 logger.log_metrics(named, step=tick.step)
-        stepper.prepare()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Training continues with the random state from before validation, so that draws do not
@@ -181,9 +183,6 @@ class ResumableLoader:
 
     def __init__(self, loader: Iterable[Any], generators: Sequence[Generator] = ()) -> None:
         self.loader = loader
-        if describe_loader(loader)["batches"] is None:
-            kind = type(loader).__name__
-            raise ValueError(f"loader must have a length, to restore its position, got a {kind}")
         self._batches = ResumableBatches(generators, end_epochs=True).attach(loader)
         self._loaded: dict[str, Any] | None = None
 
@@ -211,28 +210,3 @@ class ResumableLoader:
             now = random_state(self._batches.generators)
             state = {**state, "batches": {**state["batches"], "began": now}, "random": now}
         self._loaded = state
-
-
-def _only_optimizer(trainer: Trainer) -> torch.optim.Optimizer:
-    """The only optimizer; raises a `ValueError` if a scheduler would change its lr."""
-    if trainer.lr_scheduler_configs:
-        names = ", ".join(type(each.scheduler).__name__ for each in trainer.lr_scheduler_configs)
-        raise ValueError(f"configure_optimizers must return the sampler alone, without {names}")
-    found = [one for one in trainer.optimizers if any("lr" in group for group in one.param_groups)]
-    if len(found) != 1:
-        raise ValueError(f"configure_optimizers must return one sampler, got {len(found)}")
-    return found[0]
-
-
-def _resumable_loader(trainer: Trainer) -> ResumableLoader | None:
-    """The `ResumableLoader` of the training data, if there is one."""
-    loader = trainer.train_dataloader
-    if not isinstance(loader, ResumableLoader):
-        return None
-    sampler = getattr(loader.loader, "sampler", None)
-    if trainer.world_size > 1 and not isinstance(sampler, DistributedSampler):
-        raise ValueError(  # Lightning gives ordinary loaders such a sampler itself
-            f"the ResumableLoader gives all {trainer.world_size} processes the same data: make its "
-            "loader with sampler=DistributedSampler(data), in the module's train_dataloader"
-        )
-    return loader

@@ -7,7 +7,7 @@
 N is the number of targets in the mean loss: tokens, for language models.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws
 from csgmcmc.integrations import require
 from csgmcmc.integrations.counting import (
+    IGNORED,
     check_first_batch,
     configure_loss,
     is_regression,
@@ -36,17 +37,17 @@ require("accelerate", "transformers")
 from accelerate.state import AcceleratorState
 from transformers import TrainerCallback, TrainerState, TrainingArguments
 
-from csgmcmc.integrations.accelerate import check_not_sharded
-
 __all__ = [
-    "Pairs",
     "SamplingCallback",
     "logits",
     "model_loss",
     "next_token_logits",
+    "next_token_targets",
     "num_targets",
     "trainer_parts",
 ]
+
+SHARDING = ("DEEPSPEED", "FSDP", "MEGATRON_LM")
 
 
 def trainer_parts(
@@ -80,8 +81,7 @@ def trainer_parts(
     """
     if num_data is None:
         source = data if collate is None else DataLoader(data, batch_size=64, collate_fn=collate)
-        first = next(labels_in(source), torch.empty(0))
-        if is_regression(model, first if collate is None else first[0]):
+        if is_regression(model, next(labels_in(source))[0]):
             raise ValueError(
                 "num_data is needed for regression: the loss is a mean squared error, so that N is "
                 "the number of targets / (2 * variance of the noise)"
@@ -101,7 +101,6 @@ class TrainerSchedule:
 
     def step(self) -> None:
         self._stepper.record()
-        self._stepper.prepare()
 
     def get_last_lr(self) -> list[float]:
         return [float(group["lr"]) for group in self._stepper.sampler.param_groups]
@@ -155,7 +154,9 @@ class SamplingCallback(TrainerCallback):
                 f"max_grad_norm={args.max_grad_norm} clips gradients, which are then not those of "
                 "the posterior: use TrainingArguments(max_grad_norm=0), or allow_clipping=True"
             )
-        check_not_sharded(AcceleratorState().distributed_type)
+        kind = AcceleratorState().distributed_type.value
+        if kind in SHARDING:
+            raise ValueError(f"{kind} shards the model: use DDP, or csgmcmc.Chain with FSDP2")
         stepper = self.stepper
         optimizer = getattr(parts["optimizer"], "optimizer", parts["optimizer"])
         if optimizer is not stepper.sampler or parts["lr_scheduler"] is not self.scheduler:
@@ -163,8 +164,7 @@ class SamplingCallback(TrainerCallback):
         steps = stepper.schedule.steps
         if state.max_steps != steps:
             raise ValueError(f"max_steps must be {steps}, as scheduled, got {state.max_steps}")
-        again = state.global_step == 0 and stepper.taken > 0
-        if again or (state.global_step > 0 and not stepper.resumed):
+        if (state.global_step > 0) != (stepper.taken > 0):
             raise ValueError(
                 f"the Trainer begins at step {state.global_step}, but the sampler has taken "
                 f"{stepper.taken} steps: make a new sampler and callback for each run, and save "
@@ -180,13 +180,11 @@ class SamplingCallback(TrainerCallback):
         if state.is_world_process_zero and not args.disable_tqdm:
             num_data = stepper.sampler.param_groups[0].get("num_data")
             given = "" if num_data is None else f" with N={num_data:,}"
-            draws = f"{stepper.schedule.total_draws} draws"
-            _print(f"{type(stepper.sampler).__name__}{given}: {steps:,} steps, {draws}")
+            name, draws = type(stepper.sampler).__name__, stepper.schedule.total_draws
+            _print(f"{name}{given}: {steps:,} steps, {draws} draws")
 
-    def on_log(self, *_: Any, **__: Any) -> None:
-        """Raise `DivergedError` if a weight is not finite, which the `Trainer` does not notice."""
-        if self.stepper.taken:
-            self.stepper.check_weights()
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self.stepper.prepare()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, *_: Any, **__: Any
@@ -218,8 +216,8 @@ def logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tensor:
 def next_token_logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tensor:
     """For `Posterior(forward=next_token_logits)`: logits of all tokens with a target, flattened.
 
-    The targets are those of `Pairs(loader, causal=True)`. Without labels in the inputs, these are
-    the logits of the token after each sequence.
+    With `split=next_token_targets`, which flattens the targets. Without labels in the inputs, these
+    are the logits of the token after each sequence.
     """
     found = logits(model, inputs)
     if "labels" not in inputs:
@@ -228,29 +226,10 @@ def next_token_logits(model: Callable[..., Any], inputs: dict[str, Any]) -> Tens
             return found[:, -1]
         places = torch.arange(mask.shape[1], device=mask.device)
         return found[torch.arange(len(found), device=mask.device), (mask * places).argmax(-1)]
-    return found[:, :-1][inputs["labels"][:, 1:] != -100]
+    return found[:, :-1][inputs["labels"][:, 1:] != IGNORED]
 
 
-class Pairs:
-    """Turns batches that are dictionaries into pairs of inputs and targets, for `Posterior`.
-
-    Args:
-        loader: a loader of dictionaries with `labels`.
-        causal: for a causal language model: the targets are the labels of all predicted tokens,
-            flattened, as `next_token_logits` gives their logits.
-    """
-
-    def __init__(self, loader: Iterable[dict[str, Any]], *, causal: bool = False) -> None:
-        self._loader, self._causal = loader, causal
-
-    def __iter__(self) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        for batch in self._loader:
-            inputs, labels = dict(batch), batch["labels"]
-            if self._causal:
-                following = labels[:, 1:]
-                yield inputs, following[following != -100]
-            else:
-                yield {name: inputs[name] for name in inputs if name != "labels"}, labels
-
-    def __len__(self) -> int:
-        return len(self._loader)  # pyright: ignore[reportArgumentType]
+def next_token_targets(batch: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
+    """For `Posterior(split=next_token_targets)`: a batch, and the tokens to predict, flattened."""
+    following = batch["labels"][:, 1:]
+    return batch, following[following != IGNORED]

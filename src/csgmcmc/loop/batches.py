@@ -10,6 +10,7 @@ from typing import Any
 
 from csgmcmc.arguments import check_choice
 from csgmcmc.loaders import check_data, describe_loader
+from csgmcmc.loop.examples import Examples, check_same_examples, read_examples
 from csgmcmc.loop.fingerprint import check_same
 from csgmcmc.randomness import Generator, generators_of, random_state, restore_random_state
 
@@ -24,10 +25,18 @@ class ResumableBatches:
         generators: generators that the loop or its data draw from, besides the global ones.
         end_epochs: end an epoch with its last batch, not with the first of the next one. The
             loader must have a length.
+        compare: compare examples of the data with those of a state that is loaded.
     """
 
-    def __init__(self, generators: Sequence[Generator] = (), *, end_epochs: bool = False) -> None:
-        self._own, self._end_epochs = list(generators), end_epochs
+    def __init__(
+        self,
+        generators: Sequence[Generator] = (),
+        *,
+        end_epochs: bool = False,
+        compare: bool = False,
+    ) -> None:
+        self._own, self._end_epochs, self._compare = list(generators), end_epochs, compare
+        self._examples: Examples | None = None
         self.generators = self._own
         """The generators that are saved, those of the loader included."""
         self.loader: Any = None
@@ -54,6 +63,7 @@ class ResumableBatches:
             if length == 0:
                 raise ValueError(EMPTY)
             self.loader, self.generators = loader, [*self._own, *generators_of(loader)]
+            self._examples = None
             self._order, sweeps = order, 2 if order == "symmetric" else 1
             self._epoch_length = sweeps * length if self._end_epochs and length else None
             self._iterator: Iterator[Any] | None = None
@@ -63,6 +73,14 @@ class ResumableBatches:
             self._restore(self._waiting)
             self._waiting = None  # last: an attempt that fails can be repeated
         return self
+
+    @property
+    def examples(self) -> Examples:
+        """A few examples of the data, where they are compared; read when first asked for."""
+        if self._examples is None:
+            known = self._compare and self.loader is not None
+            self._examples = read_examples(self.loader, self.generators) if known else Examples()
+        return self._examples
 
     def next(self) -> Any:
         """The next batch."""
@@ -103,6 +121,7 @@ class ResumableBatches:
         state = {"data": None, "batches": None, "random": random_state(self.generators)}
         if self.loader is not None:
             state |= {"data": describe_loader(self.loader), "batches": self.position()}
+            state["examples"] = self.examples.values
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -116,6 +135,7 @@ class ResumableBatches:
         if state["batches"] and self.loader is not None:
             check_same(state["data"], describe_loader(self.loader), "data")
             check_same(state["batches"].get("order", "loader"), self._order, "order")
+            check_same_examples(state.get("examples"), self.examples.values)
         check_same(len(state["random"]["generators"]), len(self.generators), "generators")
 
     def _restore(self, state: dict[str, Any]) -> None:

@@ -18,10 +18,12 @@ from csgmcmc.draws import Draws, DrawStore
 from csgmcmc.errors import SamplingWarning, warn
 from csgmcmc.files import check_path
 from csgmcmc.loaders import Loss, batch_loss, describe_loader, to_device
-from csgmcmc.loop.checkpoint import Checkpoints, restore, save_together
+from csgmcmc.loop.checkpoint import Checkpoints, delete_together, restore, save_together
 from csgmcmc.loop.display import Display, describe_position
+from csgmcmc.loop.examples import check_same_loss, steady_loss
 from csgmcmc.loop.fingerprint import LOOP_DEFAULTS, differing
 from csgmcmc.loop.log import ScalarLog
+from csgmcmc.loop.restart import Initialise
 from csgmcmc.loop.stepper import Stepper
 from csgmcmc.loop.watch import Watch
 from csgmcmc.randomness import Generator
@@ -90,6 +92,7 @@ class Chain:
             replicas, gradients are averaged over them (DDP), unless the model is sharded (FSDP2).
         generators: generators that the data's transforms draw from, besides the global ones, so
             that they are saved with the chain.
+        initialise: for a schedule with restarts; see `Stepper`.
         watch: warn where N does not fit the data, the loss is a sum, batches are not shuffled or
             hold nan, or lr is unstable.
         progress: show a bar, or lines where there is no terminal.
@@ -117,6 +120,7 @@ class Chain:
         checkpoint_dir: str | Path | None = None,
         layout: ProcessLayout | None = None,
         generators: Sequence[Generator] = (),
+        initialise: Initialise | None = None,
         watch: bool = True,
         progress: bool = True,
     ) -> None:
@@ -125,7 +129,7 @@ class Chain:
         if loss is not None:
             check_kind("loss", loss, Callable, "a function")
         self.model, self.loss, self.data = model, loss, data
-        self.sampler, self.schedule = sampler, schedule
+        self.sampler, self.schedule, self._planned = sampler, schedule, schedule
         self.accumulate = check_count("accumulate", accumulate, at_least=1)
         self.clip = None if clip is None else check_number("clip", clip, above=0)
         layout = layout or ProcessLayout()
@@ -134,6 +138,7 @@ class Chain:
             chain_id=chain_id,
             layout=layout,
             generators=generators,
+            initialise=initialise,
         )
         self.draws = self.stepper.draws
         self._batches = None if data is None else self.stepper.attach(data)
@@ -155,9 +160,11 @@ class Chain:
         self._folder = self.draws.path if isinstance(self.draws, DrawStore) else None
         if checkpoint_dir is not None:
             self._folder = check_path("checkpoint_dir", checkpoint_dir)
-        self._checkpoints = None
+        self._checkpoints = self._log_path = None
         if self._folder is not None:
-            self._checkpoints = Checkpoints(self._folder / "checkpoints", f"{self.chain_id:04d}")
+            name = f"{self.chain_id:04d}"
+            self._checkpoints = Checkpoints(self._folder / "checkpoints", name)
+            self._log_path = self._folder / "logs" / f"{name}.jsonl"
         self._loss, self._unread = math.nan, list[tuple[Tick, Tensor]]()
         self._loss_shape = (model.chains,) if isinstance(model, Stack) else ()
         self._modes: list[tuple[nn.Module, bool]] = []
@@ -166,19 +173,36 @@ class Chain:
         self._watches = watch and data is not None
         self._watch: Watch | None = None
 
+    def __repr__(self) -> str:
+        parts = self.model, self.schedule, self.sampler
+        model, schedule, sampler = (type(part).__name__ for part in parts)
+        words = f"Chain {self.chain_id} of {model}: {schedule}, {describe_position(self.stepper)}"
+        return f"{words}\n  {sampler}, draws in {self._folder or 'memory'}"
+
     @property
     def chain_id(self) -> int:
         """Number of the chain; for a stack, of its first chain."""
         return self.stepper.chain_id
 
-    def run(self, resume: bool = False) -> Draws:
+    def run(self, resume: bool = False, *, extend: int = 0, overwrite: bool = False) -> Draws:
         """Take all steps of the schedule, and return the draws.
 
-        With `resume` it continues from the last checkpoint, or begins where there is none; without
-        it, a chain that has begun already is an error.
+        A chain that has begun already is an error without one of the arguments.
+
+        Args:
+            resume: continue from the last checkpoint, or begin where there is none. A run whose
+                settings, model, loss or data have changed is a `SettingsMismatchError`.
+            extend: resume, and go on for so many cycles beyond the schedule that the chain was made
+                with: the draws are those of a run planned with them.
+            overwrite: delete the draws, checkpoints and log of this chain, and begin anew.
         """
         stepper, saved = self.stepper, self._checkpoints
-        if self._watches and stepper.layout.writes:
+        if overwrite and (resume or extend):
+            raise ValueError("overwrite begins anew, and resume and extend continue: give one")
+        if check_count("extend", extend, at_least=0):
+            stepper.extend(self._planned, extend)
+            self.schedule = stepper.schedule
+        if self._watches and stepper.layout.writes and self._watch is None:
             self._watch = Watch(stepper, self.data, self.loss, SILENCE)
             if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
                 words = "the schedule keeps no draws, so that the store stays empty: give it keep="
@@ -189,7 +213,14 @@ class Chain:
                 stepper.layout.check_same_folder(self._folder)
             if saved is not None and stepper.layout.writes:
                 held.callback(saved.lock().release)
-            self._start(resume)
+            if overwrite:
+                if saved is None or stepper.taken:
+                    raise ValueError(
+                        "overwrite needs draws in a DrawStore or checkpoint_dir=, and a chain that "
+                        "has taken no step: make model, sampler and chain anew"
+                    )
+                delete_together(saved, stepper, self._log_path, self.progress)
+            self._start(resume, extend)
             stepper.begin()
             try:
                 if stepper.taken == 0 and saved is not None and saved.last_step != 0:
@@ -206,10 +237,8 @@ class Chain:
 
     def _run(self) -> None:
         first, steps = self.stepper.taken, self.schedule.steps
-        log_path = None
-        if self._folder is not None and self.stepper.layout.writes:
-            log_path = self._folder / "logs" / f"{self.chain_id:04d}.jsonl"
-        log, log_every = ScalarLog(log_path, first), max(1, steps // 1000)
+        log = ScalarLog(self._log_path if self.stepper.layout.writes else None, first)
+        log_every = max(1, steps // 1000)
         cycles = self.schedule.total_cycles
         display = Display(f"chain {self.chain_id}", steps, cycles, first, self.progress)
         kept = sum(draw.step < first for draw in self.draws.of_chain(self.chain_id))
@@ -236,6 +265,8 @@ class Chain:
     # One step
 
     def _step(self) -> StepInfo:
+        if self.stepper.restarts:
+            self.stepper.prepare()
         losses = self._gradients()
         if self.clip is not None:
             gradients = [param.grad for param in self.stepper.trained if param.grad is not None]
@@ -335,18 +366,21 @@ class Chain:
 
     # Checkpoints
 
-    def _start(self, resume: bool) -> None:
+    def _start(self, resume: bool, extend: int = 0) -> None:
         """Load the last checkpoint, if there is one; without `resume` check that there is none."""
         saved, stepper = self._checkpoints, self.stepper
-        if resume:
+        if resume or extend:
+            if saved is None and extend and stepper.taken:
+                return  # draws and state are in memory
             if saved is None:
                 raise ValueError(
-                    "resume needs checkpoints: keep the draws in a DrawStore, or give "
+                    "resume and extend need checkpoints: keep the draws in a DrawStore, or give "
                     "checkpoint_dir="
                 )
             state = saved.load(partial(restore, saved, stepper), stepper.layout) or {}
             if self._watch is not None and state.get("watch") is not None:
                 self._watch.start = state["watch"]["start_loss"]
+            check_same_loss(state.get("loss_of_examples"), self._loss_of_examples())
             return
         exists = saved is not None and (saved.newest.exists() or saved.previous.exists())
         if exists or stepper.taken:
@@ -360,4 +394,13 @@ class Chain:
         """Save a checkpoint; all processes of the chain do so together."""
         if self._checkpoints is not None:
             watch = None if self._watch is None else {"start_loss": self._watch.start}
-            save_together(self._checkpoints, self.stepper, {"watch": watch})
+            more = {"watch": watch, "loss_of_examples": self._loss_of_examples()}
+            save_together(self._checkpoints, self.stepper, more)
+
+    def _loss_of_examples(self) -> float | None:
+        """The loss of some examples at the present weights; None if it is not known."""
+        batch = None if self._batches is None else self._batches.examples.batch
+        if self.stepper.layout.replicas > 1 or (self._batches is not None and batch is None):
+            return None
+        batch = batch if self._device is None else to_device(batch, self._device)
+        return steady_loss(self.model, partial(self._losses, batch))

@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from filelock import FileLock
+from rich.console import Console
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from csgmcmc.arguments import counted
 from csgmcmc.distributed import ProcessLayout
+from csgmcmc.draws import DrawStore
 from csgmcmc.draws.tensors import CheckedFiles, part_of, read_tensors, write_tensors
 from csgmcmc.errors import SettingsMismatchError, StoreError, StoreWarning, warn
 from csgmcmc.files import flush, make_folder, readable_io_errors, take_lock
@@ -78,12 +81,20 @@ class Checkpoints:
                 temporary.unlink(missing_ok=True)
             self.note(self.newest, state["taken"])
             # Tensors of checkpoints that were replaced, or never completed.
-            found = list(folder.glob(f"{self.newest.stem}-*.safetensors*"))
+            found = self._tensor_files()
             states = [_peek(path) for path in (self.newest, self.previous)] if found else []
             used = {state["sharded"]["file"] for state in states if "sharded" in state}
             for path in found:
                 if path.name not in used:
                     path.unlink(missing_ok=True)
+
+    def delete(self) -> None:
+        """Delete both checkpoints; called with their lock held."""
+        for path in (self.previous, self.newest, *self._tensor_files()):
+            path.unlink(missing_ok=True)
+
+    def _tensor_files(self) -> list[Path]:
+        return list(self.newest.parent.glob(f"{self.newest.stem}-*.safetensors*"))
 
     def note(self, path: Path, step: int) -> None:
         """Note which checkpoint was loaded or saved last, by this process or another."""
@@ -161,6 +172,26 @@ def save_together(checkpoints: Checkpoints, stepper: "Stepper", more: dict[str, 
         state["sharded"] = gather_to_first(mesh_of(shards.values()), shards, write_shards)
     do_together(layout.mesh, lambda: checkpoints.save(state) if layout.writes else None)
     checkpoints.note(path, state["taken"])
+
+
+def delete_together(
+    checkpoints: Checkpoints, stepper: "Stepper", log: Path | None, shown: bool
+) -> None:
+    """Delete what a chain has kept, after saying what that is; all its processes call this."""
+    if shown:
+        kept = sum(len(stepper.draws.of_chain(chain_id)) for chain_id in stepper.chain_ids)
+        words = f"chain {stepper.chain_id}: deleting {counted(kept, 'draw')}, checkpoints and log"
+        Console(stderr=True).print(f"{words} in {log and log.parents[1]}", soft_wrap=True)
+
+    def delete() -> None:
+        checkpoints.delete()  # first: what is left cannot be resumed
+        for chain_id in stepper.chain_ids:
+            if isinstance(stepper.draws, DrawStore):
+                stepper.draws.delete_chain(chain_id)
+        if log is not None:
+            log.unlink(missing_ok=True)
+
+    do_together(stepper.layout.mesh, lambda: delete() if stepper.layout.writes else None)
 
 
 def restore(checkpoints: Checkpoints, stepper: "Stepper", state: dict[str, Any]) -> None:

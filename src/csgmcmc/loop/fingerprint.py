@@ -6,7 +6,7 @@ So a new option of a sampler, or a new field of a schedule, leaves old checkpoin
 
 import ast
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from typing import Any, get_args
 
 import torch
@@ -18,7 +18,7 @@ from csgmcmc.draws import Draws
 from csgmcmc.draws.base import check_state
 from csgmcmc.errors import SettingsMismatchError
 from csgmcmc.samplers.options import option_defaults
-from csgmcmc.schedules import Keep, Schedule
+from csgmcmc.schedules import Joined, Keep, Schedule
 from csgmcmc.schedules import discover as schedules
 from csgmcmc.schedules.base import SCALED, Stage
 
@@ -27,6 +27,9 @@ LOOP_DEFAULTS = {"accumulate": 1, "clip": None, "autocast": "None"}
 
 SCHEDULED = [option for option, _, _ in SCALED]
 """Options whose present values a schedule sets: their initial values are compared."""
+
+REMEDY = "begin anew by run(overwrite=True) of a Chain, or use another folder"
+"""What a run that cannot be resumed says."""
 
 REPLACED_BY_KEEP = {"draws": "per_cycle", "draws_per_cycle": "per_cycle", "every": "every"}
 """Fields of the schedules of 0.2.0, and the field of their `keep` that each has become."""
@@ -75,9 +78,11 @@ def check_same(saved: Any, current: Any, field: str = "") -> None:
             inner = f"{field}.{key}" if field else str(key)
             check_same(saved.get(key, "absent"), current.get(key, "absent"), inner)
     elif saved != current:
+        longer = field in ("schedule.steps", "schedule.cycles")
+        more = "; run(extend=2) of a Chain adds two cycles to a schedule" if longer else ""
         raise SettingsMismatchError(
             f"cannot resume: {field} was {saved} when the checkpoint was made, and is {current} "
-            "now: to begin anew, use another folder, or delete this one"
+            f"now: {REMEDY}{more}"
         )
 
 
@@ -86,7 +91,7 @@ def with_defaults(settings: Mapping[str, Any], sampler: torch.optim.Optimizer) -
     schedule, options = settings["schedule"], _option_defaults(sampler)
     schedule = _parsed(schedule) if isinstance(schedule, str) else schedule
     groups = {index: {**options, **given} for index, given in settings["groups"].items()}
-    return {**LOOP_DEFAULTS, **settings, "schedule": _completed(schedule), "groups": groups}
+    return {**LOOP_DEFAULTS, **settings, "schedule": completed(schedule), "groups": groups}
 
 
 def describe_run(
@@ -130,6 +135,36 @@ def describe_schedule(schedule: Any) -> dict[str, Any]:
     return {"kind": type(schedule).__name__, **differing(values, _field_defaults(schedule))}
 
 
+def with_cycles(schedule: Schedule, more: int) -> Schedule:
+    """A schedule with more cycles of the same length."""
+    if isinstance(schedule, Joined):
+        return Joined((*schedule.schedules[:-1], with_cycles(schedule.schedules[-1], more)))
+    cycles = getattr(schedule, "cycles", None)
+    if not isinstance(cycles, int):
+        raise ValueError(
+            f"extend adds cycles, and a {type(schedule).__name__} has none: make the chain with a "
+            "longer schedule, and keep its draws in another folder"
+        )
+    steps = schedule.steps // cycles * (cycles + more)
+    longer: Any = schedule
+    return replace(longer, steps=steps, cycles=cycles + more)
+
+
+def extended(schedule: Schedule, cycles: int) -> Schedule:
+    """`with_cycles`, or a `ValueError` if a step that was planned before would change."""
+    try:
+        longer = with_cycles(schedule, cycles)
+        same = all(longer(step) == schedule(step) for step in range(schedule.steps))
+    except ValueError as error:
+        raise ValueError(f"extend={cycles} is not possible: {error}") from error
+    if not same:
+        raise ValueError(
+            f"extend={cycles} is not possible: with more cycles the steps before them would be "
+            "others, as where the last cycle is shorter (make steps a multiple of cycles)"
+        )
+    return longer
+
+
 def differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Values that differ from their defaults, or have none."""
     return {name: v for name, v in values.items() if name not in defaults or defaults[name] != v}
@@ -148,16 +183,16 @@ def _field_defaults(schedule: Any) -> dict[str, Any]:
     return {each.name: each.default for each in fields(schedule) if each.default is not MISSING}
 
 
-def _completed(described: Any) -> Any:
+def completed(described: Any) -> Any:
     """What `describe_schedule` has made, with the defaults of all fields."""
     if isinstance(described, list):
-        return [_completed(part) for part in described]
+        return [completed(part) for part in described]
     if not isinstance(described, dict) or "kind" not in described:
         return described
     known = schedules().get(described["kind"])
     defaults = {} if known is None else _field_defaults(known)  # None for a schedule of the user
     kind = {"kind": described["kind"]}  # first, so that it is the first to differ
-    saved = {name: _completed(each) for name, each in described.items()}
+    saved = {name: completed(each) for name, each in described.items()}
     for old, name in REPLACED_BY_KEEP.items() if "keep" in defaults else ():
         number = saved.pop(old, None)
         if number is not None:

@@ -101,8 +101,9 @@ def wrong_num_data(
     if not wrong:
         return ""
     right = size * (mean_over or 1)
-    heat = f"{max(right / wrong[0], wrong[0] / right):.3g} times too "
-    heat += "hot" if right > wrong[0] else "cold"
+    ratio = max(right / wrong[0], wrong[0] / right)
+    heat = f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+    heat += f" times too {'hot' if right > wrong[0] else 'cold'}"
     return (
         f"num_data={wrong[0]:g}, but the data set has {data}: N x loss must equal the negative "
         f"log-likelihood of all data, and with this N the posterior is {heat}; make the "

@@ -20,6 +20,7 @@ from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchErr
 from csgmcmc.loop import fingerprint
 from csgmcmc.loop.batches import ResumableBatches
 from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
+from csgmcmc.loop.restart import Initialise, initial_values, restart_weights
 from csgmcmc.loop.watch import Watch
 from csgmcmc.noise import Noise
 from csgmcmc.randomness import Generator
@@ -43,6 +44,8 @@ class Stepper:
         layout: this process among those that run the chains; see `csgmcmc.init_distributed`.
         generators: generators that the loop draws from, besides the global ones, so that
             `state_dict` holds their state too.
+        initialise: for a schedule with restarts, a function that initialises a module in place. It
+            is called after all `reset_parameters` of the model's modules.
         hold_lock: hold the lock from the first step to the end. With False the chain is locked
             only while a draw is stored, for loops that cannot tell when they end.
     """
@@ -57,6 +60,7 @@ class Stepper:
         chain_id: int | None = None,
         layout: ProcessLayout | None = None,
         generators: Sequence[Generator] = (),
+        initialise: Initialise | None = None,
         hold_lock: bool = True,
     ) -> None:
         draws = MemoryDraws() if draws is None else draws
@@ -70,8 +74,10 @@ class Stepper:
         self.begun = False  # whether `begin` was called
         self.batches_per_step = 1.0
         """Number of batches of the loader over which the gradient of one step is averaged."""
-        self._sources = ResumableBatches(generators)
-        self._hold_lock = hold_lock
+        # Replicas may have data of their own each, and do not know whose state they will load.
+        self._sources = ResumableBatches(generators, compare=self.layout.replicas == 1)
+        self._hold_lock, self._initialise = hold_lock, initialise
+        self._prepared = 0  # the step that was prepared last: it needs no other restart
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
         self._watch: Watch | None = None  # of a loop over `batches`
         self.problems: list[str] = []  # what the run was warned of, for checks afterwards
@@ -86,7 +92,11 @@ class Stepper:
                     "chain_id=layout.chain_id, times the chains of a stack)"
                 )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
+        self._shorter: list[Any] = []  # what the schedule was before it was extended
         self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
+        self.restarts = schedule.restarts
+        if self.restarts:  # raises an error now, not after the first cycle
+            initial_values(model, self.sampled(), (0,), initialise)
         self.prepare()  # records initial values in any optimizer: settings are described by these
         # Described now: the options of a checkpoint, once loaded, would equal themselves.
         self.settings = fingerprint.describe_run(model, sampler, schedule)
@@ -115,6 +125,17 @@ class Stepper:
         """Whether all steps of the schedule have been taken."""
         return self.taken >= self.schedule.steps
 
+    def extend(self, schedule: Schedule, cycles: int) -> None:
+        """Continue with `cycles` more than `schedule` has, also from a state with fewer.
+
+        Raises a `ValueError` where these would change steps before them.
+        """
+        self.schedule = fingerprint.extended(schedule, cycles)
+        for more in range(cycles):
+            shorter = fingerprint.describe_schedule(fingerprint.with_cycles(schedule, more))
+            self._shorter.append(fingerprint.completed(shorter))
+        self.settings["schedule"] = fingerprint.describe_schedule(self.schedule)
+
     def batches(self, loader: Iterable[Any], *, order: str = "loader") -> Iterator[Any]:
         """Batches of `loader`, epoch after epoch, until the schedule ends.
 
@@ -132,6 +153,8 @@ class Stepper:
                 batch = batches.next()
                 if self._watch is not None:
                     self._watch.look_at_batch(batch)
+                if self.restarts:
+                    self.prepare()
                 yield batch
         finally:
             self.close()
@@ -156,6 +179,11 @@ class Stepper:
             self.begin()
         self._keep_due()
         tick = self.schedule.apply(self.sampler, self.taken)
+        if self._prepared != self.taken and (self.restarts or tick.restart < 1):
+            raise ValueError(
+                "the schedule restarts the network: loop over stepper.batches(loader), or call "
+                "stepper.prepare() before each forward pass; your own schedule needs restarts=True"
+            )
         if loss is not None:
             self.check_loss(loss, tick)
         if all(param.grad is None for param in self.sampled()):  # nothing would move
@@ -177,9 +205,18 @@ class Stepper:
     # For loops that step the sampler themselves
 
     def prepare(self) -> None:
-        """Set lr and temperature of the next step."""
-        if not self.done:
-            self.schedule.apply(self.sampler, self.taken)
+        """Set lr and temperature of the next step, and restart the network where it is due."""
+        if self.done:
+            return
+        tick = self.schedule.apply(self.sampler, self.taken)
+        if tick.restart < 1 and self._prepared != self.taken:
+            self._keep_due()
+            seed = getattr(self._noise, "seed", 0)  # as the noise: by seed, chain and step
+            keys = [(seed, chain_id, tick.step) for chain_id in self.chain_ids]
+            sampled = self.sampled()
+            restart_weights(self.model, sampled, tick.restart, keys, self._initialise)
+            self.sampler.state.clear()
+        self._prepared = self.taken
 
     def record(self, tick: Tick | None = None, *, loss_checked: bool = False) -> Tick:
         """Count the step that the loop has just taken, and keep its draw if it is due."""
@@ -220,7 +257,10 @@ class Stepper:
         found = (~by_chain.isfinite().all(1)).nonzero().flatten().tolist()
         if diverged := [self.chain_ids[index] for index in found]:
             lr = float(self.sampler.param_groups[0].get("initial_lr", 0.0)) * tick.lr_scale
-            raise DivergedError(what, tick, lr, diverged)
+            error = DivergedError(what, tick, lr, diverged)
+            for problem in self.problems:  # the likelier cause
+                error.add_note(f"the run was warned: {problem}")
+            raise error
 
     # Begin and end
 
@@ -351,7 +391,8 @@ class Stepper:
 
     def position(self) -> dict[str, Any]:
         """Position and settings alone, for loops that save model and sampler themselves."""
-        return {"taken": self.taken, "settings": self.settings}
+        state = {"taken": self.taken, "settings": self.settings}
+        return {**state, "prepared": self._prepared == self.taken}
 
     def load_position(self, state: dict[str, Any]) -> None:
         """Continue from `position()`; model and sampler are loaded already."""
@@ -361,9 +402,12 @@ class Stepper:
         unknown = {name: self.settings.get(name) for name in ("modules", "loss")}
         both = ({**unknown, **state["settings"]}, {**unknown, **self.settings})
         saved, own = (fingerprint.with_defaults(each, self.sampler) for each in both)
+        if saved["schedule"] in self._shorter:
+            saved["schedule"] = own["schedule"]
         fingerprint.check_same(saved, own)
         self.taken = check_count("taken", state["taken"], at_least=0, below=self.schedule.steps + 1)
         self.resumed, self.begun, self._due = True, False, None
+        self._prepared = self.taken if state.get("prepared") else -1
 
     @property
     def _noise(self) -> Any:

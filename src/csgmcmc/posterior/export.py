@@ -7,9 +7,11 @@ that are equal (the frozen part of a model with adapters) are stored once.
 import io
 import os
 import warnings
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +21,10 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from csgmcmc.arguments import check_number
 from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.loaders import to_device
+from csgmcmc.posterior.averages import weighted
 from csgmcmc.posterior.members import batch_length, with_weights
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.stacked import evaluate_perceptron
@@ -30,11 +34,17 @@ if TYPE_CHECKING:
 
 # Largest difference between the program and `predict`, relative to the largest value.
 MAX_DIFFERENCE = 1e-3
+BISECTIONS = 25  # of an interval: the rest of it is below rounding in single precision
 MAX_HALF_DIFFERENCE = 5e-2  # with autocast, where kernels round differently
 
 
 def export(
-    posterior: "Posterior", path: str | os.PathLike[str], inputs: Any, *, dynamic_shapes: Any = None
+    posterior: "Posterior",
+    path: str | os.PathLike[str],
+    inputs: Any,
+    *,
+    quantiles: Sequence[float] = (),
+    dynamic_shapes: Any = None,
 ) -> ExportedProgram:
     """Write the program that takes `inputs` to `path`; see `Posterior.export`."""
     file = Path(path)
@@ -42,19 +52,28 @@ def export(
         raise ValueError(f"path must end in .pt2, got {str(path)!r}")
     if not file.parent.is_dir():
         raise ValueError(f"path must be in an existing folder, got {str(path)!r}")
+    levels = [check_number("quantiles", level, above=0, below=1) for level in quantiles]
+    if levels and getattr(posterior.likelihood, "family", "") != "norm":
+        raise ValueError(
+            f"quantiles can be exported of a gaussian likelihood, not of {posterior.likelihood}: "
+            'predict(inputs, members=True).quantile(q) has them, or export "probs" or "mean"'
+        )
     inputs = to_device(inputs, posterior.members.device)
     if dynamic_shapes is None:
         inputs, dynamic_shapes = _batch_first(inputs)
-    expected = outputs_of(posterior.predict(inputs))  # wrong inputs raise here
+    predicted = posterior.predict(inputs, members=bool(levels))  # wrong inputs raise here
+    expected = outputs_of(predicted)
+    if levels:
+        expected["quantiles"] = predicted.quantile(levels)
     # Example inputs are saved with a program: only their shapes should go into the file.
     blank = pytree.tree_map_only(Tensor, torch.zeros_like, inputs)
-    program = _traced(AveragedModel(posterior).eval(), blank, dynamic_shapes)
+    program = _traced(AveragedModel(posterior, levels).eval(), blank, dynamic_shapes)
     with torch.no_grad():
         found = program.module()(inputs)
     tolerance = MAX_DIFFERENCE if posterior.members.autocast is None else MAX_HALF_DIFFERENCE
-    for name in {"probs", "mean", "variance"} & expected.keys():
+    for name in {"probs", "mean", "variance", "quantiles"} & expected.keys():
         scale = expected[name].abs().max()
-        if name == "mean":  # which may be 0
+        if name in ("mean", "quantiles"):  # which may be 0
             scale = scale + expected["variance"].max().sqrt()
         off = (found[name] - expected[name]).abs().max() / scale
         if not off <= tolerance:
@@ -79,13 +98,16 @@ def outputs_of(prediction: Predictive) -> dict[str, Tensor]:
 
 
 class AveragedModel(nn.Module):
-    """A model under many draws, averaged: nothing but tensors and arithmetic."""
+    """A model under many draws, averaged: nothing but tensors and arithmetic.
 
-    def __init__(self, posterior: "Posterior") -> None:
+    With `levels` it has quantiles of the mixture of Gaussians too, of shape (levels, batch, ...).
+    """
+
+    def __init__(self, posterior: "Posterior", levels: Sequence[float] = ()) -> None:
         super().__init__()
         # In a list: the weights of its architecture are not the program's.
         self._posterior = [posterior]
-        members = posterior.members
+        members, self._levels = posterior.members, levels
         counting = np.flatnonzero(posterior.weights).tolist()
         weights = torch.as_tensor(posterior.weights[counting], device=members.device)
         draws = [members.tensors_of(posterior.draws[number]) for number in counting]
@@ -108,7 +130,11 @@ class AveragedModel(nn.Module):
         average = posterior.likelihood.average(posterior.weights)
         parts = average.read(self._outputs(len(weights), inputs))
         average.add_parts(weights.to(parts[0]), *parts)
-        return outputs_of(average.result())
+        found = outputs_of(average.result())
+        if self._levels:
+            each = [quantile(level, weights.to(parts[0]), *parts) for level in self._levels]
+            found["quantiles"] = torch.stack(each)
+        return found
 
     def _outputs(self, draws: int, inputs: Any) -> Any:
         """Of all draws: of a perceptron at once, of other models one draw after another."""
@@ -130,6 +156,18 @@ class AveragedModel(nn.Module):
             own = {name: tensors[name][i] for name in differ}
             each.append(members.run(with_weights(model, {**tensors, **own}), inputs))
         return pytree.tree_map(lambda *leaves: torch.stack(leaves), *each)
+
+
+def quantile(level: float, weights: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """Quantile of a mixture of Gaussians, by bisection between those of its members."""
+    std = variance.sqrt()
+    own = mean + std * NormalDist().inv_cdf(level)
+    low, high = own.amin(0), own.amax(0)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        is_below = weighted(weights, torch.special.ndtr((middle - mean) / std)) < level
+        low, high = torch.where(is_below, middle, low), torch.where(is_below, high, middle)
+    return (low + high) / 2
 
 
 def _traced(model: AveragedModel, inputs: Any, dynamic_shapes: Any) -> ExportedProgram:

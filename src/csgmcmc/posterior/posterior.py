@@ -109,13 +109,17 @@ class Posterior:
 
     @property
     def store(self) -> DrawStore | None:
-        """The store that holds the draws; None if they are in memory."""
-        return self._source if isinstance(self._source, DrawStore) else None
+        """The store that holds the draws, or those of the run; None if they are in memory."""
+        sources = self._source, None if self.run is None else self.run.draws
+        return next((each for each in sources if isinstance(each, DrawStore)), None)
 
     @property
     def cycles(self) -> NDArray[np.int64]:
-        """Number of each draw's cycle; cycles of different chains have different numbers."""
-        keys = [(draw.chain_id, draw.cycle) for draw in self.draws]
+        """Number of each draw's cycle; cycles of different chains have different numbers.
+
+        A trained network that a chain began with counts as a cycle of its own.
+        """
+        keys = [(draw.chain_id, draw.cycle, draw.stage) for draw in self.draws]
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return np.array([numbers[key] for key in keys])
 
@@ -242,8 +246,40 @@ class Posterior:
 
         return report(self, loader, **options)
 
+    def distill(
+        self,
+        student: nn.Module,
+        loader: Iterable[Any],
+        optimizer: torch.optim.Optimizer,
+        *,
+        epochs: float,
+        **options: Any,
+    ) -> nn.Module:
+        """Train one network to predict as the average does; for likelihoods of classes.
+
+        Args:
+            student: a network with outputs like the model's, trained in place and returned in
+                evaluation mode.
+            loader: inputs like those that it will serve, such as the training data with their
+                augmentation, or unlabelled ones; it has a length, and targets are ignored.
+            optimizer: of the student's parameters; its lr falls to 0 along a cosine.
+            epochs: passes over the loader.
+            options: `mix=True` averages each input with another one of its batch, by random
+                weights. With `mutual_information=True` the student returns a pair, its outputs and
+                the logarithm of the mutual information, of shape (batch,). Also `seed`, by default
+                0, and further arguments of `Chain`.
+        """
+        from csgmcmc.posterior.distill import distill  # noqa: PLC0415  (slow to import)
+
+        return distill(self, student, loader, optimizer, epochs=epochs, **options)
+
     def export(
-        self, path: str | PathLike[str], inputs: Any, *, dynamic_shapes: Any = None
+        self,
+        path: str | PathLike[str],
+        inputs: Any,
+        *,
+        quantiles: Sequence[float] = (),
+        dynamic_shapes: Any = None,
     ) -> "ExportedProgram":
         """Write the averaged prediction as one program that runs without this library.
 
@@ -255,9 +291,12 @@ class Posterior:
         Args:
             path: the file, which ends in .pt2.
             inputs: a batch to trace with, as for `predict`; its values are not kept.
+            quantiles: levels between 0 and 1; of a Gaussian likelihood the dictionary then has
+                "quantiles" of these, of shape (levels, batch, ...).
             dynamic_shapes: which dimensions may change, as `torch.export.export` takes it for
                 `inputs`; by default the first dimension of every tensor, the batch.
         """
         from csgmcmc.posterior.export import export  # noqa: PLC0415  (slow to import)
 
-        return export(self, path, inputs, dynamic_shapes=dynamic_shapes)
+        shapes = {"dynamic_shapes": dynamic_shapes}
+        return export(self, path, inputs, quantiles=quantiles, **shapes)

@@ -64,8 +64,8 @@ class Report:
         with readable_io_errors(where, "writing"):
             if where.exists() and not where.is_file():  # a device would be replaced
                 raise ValueError(f"path {where} is not a file")
-            text = self.html.encode()
-            atomic_write(where, lambda part: part.write_bytes(text))
+            content = self.html.encode()
+            atomic_write(where, lambda part: part.write_bytes(content))
         return where
 
     def _repr_html_(self) -> str:
@@ -161,7 +161,10 @@ def make_page(
         for name, words, inside in sections
     )
     contents = f'<nav id="contents" aria-label="Contents">\n<ul>\n{links}\n</ul>\n</nav>'
-    header = f"<h1>{_text(title)}</h1>\n<p>{_summary(draws, found)}</p>"
+    headers = {} if store is None else store.headers()
+    planned = sum(each["provenance"].get("total_draws", 0) for each in headers.values())
+    left = f" Not finished: {planned} draws are planned." if planned > len(draws) else ""
+    header = f"<h1>{text(title)}</h1>\n<p>{_summary(draws, found)}{left}</p>"
     return Report(document(printable(title), header, f"{contents}\n{body}"))
 
 
@@ -191,8 +194,8 @@ def _sections(
         evaluation, check = found.evaluation, found.check
         scores = charts.scores_chart(evaluation) + cycle_table(evaluation)
         if found.metrics:
-            own = [[_text(name), f"{check.numbers[name]:.4g}"] for name in found.metrics]
-            scores += table(["metric", "average"], own, kinds=["", "number"])
+            own = [[text(name), f"{check.numbers[name]:.4g}"] for name in found.metrics]
+            scores += table(["metric", "average"], own, kinds=["", "number"], stacked=True)
         yield "scores", "NLL and error", scores
         title, shown = "Calibration", charts.calibration_chart(evaluation)
         if found.entropies:
@@ -204,8 +207,8 @@ def _sections(
         if measured:
             yield "sampling", "Temperatures", charts.temperature_chart(measured)
     if store is not None:
-        rows = [[_text(name), _text(value)] for name, value in provenance(store).items()]
-        yield "provenance", "How it was made", table(["what", "value"], rows, kinds=["", "long"])
+        rows = [[text(name), text(value)] for name, value in provenance(store).items()]
+        yield "provenance", "How it was made", table(["what", "value"], rows, stacked=True)
 
 
 def _verdicts(check: Check) -> str:
@@ -213,10 +216,10 @@ def _verdicts(check: Check) -> str:
     for name, question in QUESTIONS.items():
         verdict = getattr(check, name)
         if verdict.words:
-            rows.append(([_text(question), _text(verdict.words)], *ANSWERS[verdict.answer]))
+            rows.append(([text(question), text(verdict.words)], *ANSWERS[verdict.answer]))
     lines = [judgements(["question", "found", "answer"], rows)]
     if check.advice:
-        advice = [f"<li>{_text(words)}</li>" for words in check.advice]
+        advice = [f"<li>{text(words)}</li>" for words in check.advice]
         lines += ["<h3>What to change</h3>", "<ul>", *advice, "</ul>"]
     return "\n".join(lines)
 
@@ -225,15 +228,17 @@ def cycle_table(evaluation: Evaluation) -> str:
     """A table of the scores of each cycle; its draws count equally if their weights are 0."""
     name, shown = ERRORS[evaluation.probs is not None]
     rows = []
-    for number, cycle in enumerate(dict.fromkeys(evaluation.cycles.tolist()), start=1):
+    started = evaluation.drawn is not None and not evaluation.drawn[0]  # with a trained network
+    for number, cycle in enumerate(dict.fromkeys(evaluation.cycles.tolist()), start=not started):
         here = evaluation.cycles == cycle
         weights = np.where(here, evaluation.weights, 0.0)
         counted = weights if weights.any() else here.astype(float)
         average = np.average(evaluation.members[here], axis=0, weights=counted[here])
         scores = f"{evaluation.nll(counted):.4f}", shown.format(evaluation.error(average))
-        rows.append([str(number), *scores, f"{weights.sum():.3f}"])
-    header, kinds = ["cycle", "NLL", name, "weight"], ["", *["number"] * 3]
-    return table(header, rows, kinds=kinds, title="Average of the draws of each cycle")
+        rows.append([f"cycle {number}" if number else "start", *scores, f"{weights.sum():.3f}"])
+    header, kinds = ["draws of", "NLL", name, "weight"], ["", *["number"] * 3]
+    title = "Average of the draws of each cycle"
+    return table(header, rows, kinds=kinds, title=title, stacked=True)
 
 
 def logged_traces(folder: Path) -> charts.Traces:
@@ -261,5 +266,6 @@ def entropies(
     return {name: values for name, values in found.items() if len(values)}
 
 
-def _text(text: str) -> str:
-    return html.escape(printable(text))
+def text(words: str) -> str:
+    """Text as HTML."""
+    return html.escape(printable(words))

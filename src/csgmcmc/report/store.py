@@ -1,6 +1,5 @@
 """The contents of a draw store in lines, and how its chains were made."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,9 +54,27 @@ def provenance(store: DrawStore) -> dict[str, str]:
 def _described(name: str, value: Any) -> str:
     if name in ("model", "modules") and isinstance(value, dict):
         return f"{len(value)} {'tensors' if name == 'model' else 'without parameters'}"
-    if isinstance(value, dict) and "kind" in value:  # a schedule
-        return f"{value['kind']}({', '.join(f'{k}={value[k]!r}' for k in value if k != 'kind')})"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if name == "groups" and isinstance(value, dict) and len(value) == 1:
+        (value,) = value.values()
+    return _in_words(value)
+
+
+def _in_words(value: Any) -> str:
+    """Plain values for a reader: a schedule as it is written, else names and values."""
+    if isinstance(value, dict) and "kind" in value:
+        options = {name: each for name, each in value.items() if name != "kind"}
+        if isinstance(options.get("keep"), dict):
+            options["keep"] = {"kind": "Keep", **options["keep"]}
+        words = ", ".join(f"{name}={_in_words(each)}" for name, each in options.items())
+        return f"{value['kind']}({words})"
+    if isinstance(value, dict):
+        inner = {
+            name: f"({_in_words(v)})" if isinstance(v, dict) else v for name, v in value.items()
+        }
+        return ", ".join(f"{name.replace('_', ' ')} {_in_words(v)}" for name, v in inner.items())
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_in_words, value))}]"
+    return "none" if value is None else str(value)
 
 
 def printable(words: object) -> str:

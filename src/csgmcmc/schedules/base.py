@@ -34,6 +34,8 @@ class Tick:
         temperature_scale: factor of the sampler's initial temperature.
         collect: whether the weights after this step are kept as a draw.
         weight_decay_scale: factor of the sampler's initial weight decay, the prior's precision.
+        restart: the share rho of the weights that a restart before this step keeps: 1, no restart,
+            to 0, fresh weights. A schedule with restarts says so by its `restarts`.
     """
 
     step: int
@@ -43,6 +45,7 @@ class Tick:
     temperature_scale: float
     collect: bool
     weight_decay_scale: float = 1.0
+    restart: float = 1.0
 
 
 SCALED = (
@@ -86,6 +89,11 @@ class Schedule(ABC):
     def total_cycles(self) -> int:
         """How many cycles a whole run has."""
         return 1
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the network restarts before some of the steps: see `Tick.restart`."""
+        return False
 
     @property
     def total_draws(self) -> int:

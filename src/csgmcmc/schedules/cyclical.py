@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import InitVar, dataclass
 from functools import cached_property
+from typing import Literal
 
-from csgmcmc.arguments import check_count, check_items, check_number
+from csgmcmc.arguments import check_choice, check_count, check_items, check_number
 from csgmcmc.schedules.base import Schedule, Tick
 from csgmcmc.schedules.keep import Keep, check_window, resolve_keep
 
@@ -39,6 +40,11 @@ class Cyclical(Schedule):
             default all are 1.
         temperature_scales: one factor of the temperature for each cycle, besides that of its
             stages. By default all are 1.
+        restart: what the cycles after the first begin with: "continue", the default, with the
+            weights as they are; "fresh" with newly initialised ones; a number rho between 0 and 1
+            with rho * weights + sqrt(1 - rho^2) * fresh ones. The sampler's state is reset too.
+        restart_every: restart before every n-th cycle only: `cycles=4`, `restart="fresh"` and
+            `restart_every=2` are two networks of two cycles each.
     """
 
     steps: int
@@ -51,6 +57,8 @@ class Cyclical(Schedule):
     anneal: bool = False
     weight_decay_scales: Sequence[float] | None = None
     temperature_scales: Sequence[float] | None = None
+    restart: float | Literal["continue", "fresh"] = "continue"
+    restart_every: int = 1
 
     def __post_init__(self, draws_per_cycle: int | None) -> None:
         keep = resolve_keep(self.keep, draws_per_cycle, "draws_per_cycle")
@@ -68,6 +76,16 @@ class Cyclical(Schedule):
                     wanted = f"one number for each of cycles={self.cycles}"
                     raise ValueError(f"{name} must have {wanted}, got {len(scales)}")
                 object.__setattr__(self, name, scales)
+        if isinstance(self.restart, str):
+            check_choice("restart", self.restart, ("continue", "fresh"))
+        else:
+            check_number("restart", self.restart, above=0, below=1)
+        check_count("restart_every", self.restart_every, at_least=1)
+        if self.restart == "continue" and self.restart_every > 1:
+            raise ValueError(
+                f'restart_every={self.restart_every} needs restart="fresh", or a number: by '
+                "default no cycle restarts"
+            )
         cycles_that_fit = -(-self.steps // self.cycle_length)
         if cycles_that_fit < self.cycles:
             raise ValueError(
@@ -104,6 +122,10 @@ class Cyclical(Schedule):
         return self.cycles
 
     @property
+    def restarts(self) -> bool:
+        return self.restart != "continue" and self.restart_every < self.cycles
+
+    @property
     def total_draws(self) -> int:
         return sum(self.keep.count(end - start) for _, (start, end) in self._windows)
 
@@ -127,6 +149,9 @@ class Cyclical(Schedule):
         if exploring:
             progress = position / self.exploration_steps if self.anneal else 0.0
             temperature_scale = self.exploration_temperature * (1 - progress) + progress
+        begins, restart = position == 0 and cycle > 0, 1.0
+        if begins and self.restart != "continue" and cycle % self.restart_every == 0:
+            restart = 0.0 if self.restart == "fresh" else self.restart
         return Tick(
             step=step,
             cycle=cycle,
@@ -135,4 +160,5 @@ class Cyclical(Schedule):
             temperature_scale=temperature_scale * (temperatures[cycle] if temperatures else 1.0),
             collect=start <= step < end and self.keep.contains(step - start + 1, end - start),
             weight_decay_scale=1.0 if decays is None else decays[cycle],
+            restart=restart,
         )

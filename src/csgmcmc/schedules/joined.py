@@ -39,6 +39,10 @@ class Joined(Schedule):
         return sum(part.total_cycles for part in self.schedules)
 
     @property
+    def restarts(self) -> bool:
+        return any(part.restarts for part in self.schedules)
+
+    @property
     def total_draws(self) -> int:
         return sum(part.total_draws for part in self.schedules)
 

@@ -4,13 +4,14 @@ Outputs have a leading dimension for draws: (draws, batch, ...).
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from copy import copy
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from csgmcmc.arguments import shown
+from csgmcmc.arguments import check_number, shown
 from csgmcmc.posterior.averages import CLASSES_LAST, Average, ClassAverage, NumberAverage
 from csgmcmc.posterior.predictive import Floats, scipy_family
 
@@ -30,6 +31,17 @@ class Likelihood(ABC):
 
     average_type: ClassVar[type[Average]]
     """How predictions are averaged over draws."""
+
+    temperature: float | None = None
+    """By which logits are divided; None for a likelihood that has no logits."""
+
+    def scaled(self, temperature: float) -> Self:
+        """The same likelihood with another temperature of its logits."""
+        if self.temperature is None:
+            raise ValueError(f"{self} has no logits that a temperature could scale")
+        other = copy(self)
+        other.temperature = check_number("temperature", temperature, above=0)
+        return other
 
     def average(
         self, weights: Floats, targets: Tensor | None = None, *, keep_members: bool = False

@@ -1,0 +1,151 @@
+"""Two posteriors, or two folders of draws, side by side on one page."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
+from csgmcmc.checks.predictions import scaled_by_halves
+from csgmcmc.checks.verdict import Interval, mean_interval, number
+from csgmcmc.draws import DrawStore
+from csgmcmc.pages import document, table
+from csgmcmc.posterior import Posterior
+from csgmcmc.randomness import generators_of, preserved_random_state
+from csgmcmc.report.page import Report, text
+from csgmcmc.report.store import provenance
+
+HEADER = ("score", "{}", "{}", "difference", "standard error", "99% interval", "better")
+
+
+class Difference(NamedTuple):
+    """A score of two posteriors, of which the lower is better.
+
+    Attributes:
+        first, second: mean scores over the data points.
+        error: standard error of the second minus the first, paired by data point.
+        interval: 99% confidence interval of this difference.
+    """
+
+    first: float
+    second: float
+    error: float
+    interval: Interval
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Report):
+    """A page that compares two posteriors, and its numbers; `print` shows them too.
+
+    Attributes:
+        names: of the two.
+        differences: by score.
+    """
+
+    names: tuple[str, str]
+    differences: dict[str, Difference] = field(default_factory=dict)
+
+    def rows(self) -> list[list[str]]:
+        """The scores, difference, standard error, interval and better one, for a reader."""
+        rows = []
+        for name, one in self.differences.items():
+            shown = map(number, (one.first, one.second, one.interval.value, one.error))
+            better = {None: "not known", False: self.names[0], True: self.names[1]}
+            rows.append([name, *shown, f"{one.interval}"])
+            rows[-1].append(better[one.interval.within(-math.inf, 0.0)])
+        return rows
+
+    def __str__(self) -> str:
+        header = [name.format(*self.names[i - 1 : i]) for i, name in enumerate(HEADER)]
+        rows = (zip(header, row, strict=True) for row in self.rows())
+        return "\n".join(", ".join(f"{name} {cell}" for name, cell in row) for row in rows)
+
+    __repr__ = __str__
+
+
+def compare(
+    first: Posterior,
+    second: Posterior,
+    loader: Iterable[Any],
+    *,
+    names: Sequence[str] = (),
+    path: str | PathLike[str] | None = None,
+) -> Comparison:
+    """Compare two posteriors on held-out data: paired differences with standard errors.
+
+    Scores of the same data points are subtracted, so that what is hard for both does not count: the
+    NLL per target, raw and scaled by a temperature (fitted on the other half of the points), the
+    Brier score and the error of classes, the squared error of numbers. The models may differ.
+
+    Args:
+        first: a posterior.
+        second: another one, for the same targets.
+        loader: held-out pairs of inputs and targets; its order may be random.
+        names: what to call the two; by default the folders of their draws.
+        path: a file to write the page to; `save` of the result does the same.
+    """
+    found: list[Evaluation] = []
+    for posterior in (first, second):
+        with preserved_random_state(generators_of(loader)):  # the same order twice
+            found.append(evaluate(posterior, loader))
+    if not np.array_equal(found[0].targets, found[1].targets):
+        raise ValueError("loader gave other targets the second time: give the same data each time")
+    ours, theirs = map(_scores, found)
+    differences = {}
+    for name, score in ours.items():
+        off = theirs[name] - score
+        means = float(score.mean()), float(theirs[name].mean())
+        differences[name] = Difference(*means, float(stats.sem(off)), mean_interval(off))
+    page = compare_stores(first.store, second.store, names, differences)
+    if path is not None:
+        page.save(path)
+    return page
+
+
+def compare_stores(
+    first: DrawStore | None,
+    second: DrawStore | None,
+    names: Sequence[str] = (),
+    differences: dict[str, Difference] | None = None,
+) -> Comparison:
+    """The page: the scores, if there are any, and the settings that differ."""
+    stores = [first, second]
+    one, other = names or (str(first and first.path), str(second and second.path))
+    page, body = Comparison("", (one, other), differences or {}), '<nav id="contents"></nav>'
+    shown = [text(name) for name in page.names]
+    if page.differences:
+        header = [name.format(*shown[i - 1 : i]) for i, name in enumerate(HEADER)]
+        rows = [[text(cell) for cell in row] for row in page.rows()]
+        body += (
+            "<h2>Scores</h2><p>Lower is better. The difference is the second minus the first.</p>"
+        )
+        body += table(header, rows, kinds=["", *["number"] * 5, ""], stacked=True)
+    made = [{} if store is None else provenance(store) for store in stores]
+    keys = [key for key in {**made[0], **made[1]} if made[0].get(key) != made[1].get(key)]
+    rows = [[text(key), *(text(each.get(key, "none")) for each in made)] for key in keys]
+    body += "<h2>Settings that differ</h2>" + table(["setting", *shown], rows, stacked=True)
+    title = " and ".join(page.names)
+    html = document(title, f"<h1>{text(title)}</h1>", body)
+    return Comparison(html, page.names, page.differences)
+
+
+def _scores(evaluation: Evaluation) -> dict[str, Array]:
+    """Scores of each data point, by name; lower is better."""
+    points, each = evaluation.log_scores.shape[1], evaluation.targets_per_point
+    probs, targets, scores = evaluation.probs, evaluation.targets, {}
+    if probs is None:
+        scores["squared error"] = np.square(evaluation.weights @ evaluation.members - targets)
+    else:
+        of_labels = probs[np.arange(len(targets)), targets]
+        scores["Brier"] = np.square(probs).sum(1) - 2 * of_labels + 1
+        scores["error"] = probs.argmax(1) != targets
+    summed = {
+        n: np.bincount(evaluation.point_of_target, v, points) / each for n, v in scores.items()
+    }
+    if probs is not None:
+        summed["NLL, scaled"] = -scaled_by_halves(evaluation, lambda _: probs)
+    return {"NLL": -evaluation.average_scores() / each, **summed}
