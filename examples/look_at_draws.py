@@ -20,7 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 import csgmcmc
 from csgmcmc.diagnostics import cycles_as_chains
-from csgmcmc.loop import read_scalars
+from csgmcmc.loop import StepInfo, read_scalars
 
 matplotlib.use("agg")  # to files, without a window
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/look_at_draws")
@@ -37,7 +37,7 @@ store, loss = csgmcmc.DrawStore(folder / "store"), nn.functional.cross_entropy
 board = SummaryWriter(str(folder / "tensorboard"))
 
 
-def log(info: csgmcmc.loop.StepInfo) -> None:
+def log(info: StepInfo) -> None:
     board.add_scalar("loss", info.loss, info.tick.step)
 
 
