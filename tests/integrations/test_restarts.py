@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.nn.functional import cross_entropy
@@ -13,8 +14,8 @@ from csgmcmc import SGHMC, Chain, Cyclical, DrawStore, MemoryDraws
 from csgmcmc.integrations.lightning import ResumableLoader, SamplingCallback
 from csgmcmc.integrations.transformers import model_loss, num_targets
 from tests.integrations import lightning_support
+from tests.integrations.accelerate_jobs import run_loop
 from tests.integrations.lightning_support import STEPS, Network, assert_same, in_order, make_trainer
-from tests.integrations.test_accelerate import prepared, run_loop
 from tests.integrations.tiny import assert_same_draws, llama, sentences
 from tests.integrations.trainer_support import OPTIONS, Stop, manual, trained
 
@@ -57,15 +58,12 @@ def test_trainer(tmp_path):
 
 
 def test_accelerate(tmp_path):
-    def parts():
-        return prepared(language_model(), DrawStore(tmp_path / "store"), schedule=SCHEDULE)
-
-    accelerator, run, loader = parts()
-    run_loop(accelerator, run, loader, until=CYCLE + 1, every=CYCLE, folder=tmp_path)
-    accelerator, run, loader = parts()
-    accelerator.load_state(str(tmp_path / f"step-{CYCLE}"))
-    run_loop(accelerator, run, loader)
-    assert_same_draws(run.stepper.draws, chained(language_model()))
+    options = {**OPTIONS, "folder": tmp_path / "saved", "schedule": SCHEDULE}
+    store = DrawStore(tmp_path / "store")
+    run_loop(language_model(), store, until=CYCLE, **options)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    stepper = run_loop(language_model(), store, resume=True, **options)
+    assert_same_draws(stepper.draws, chained(language_model()))
 
 
 class Look(Callback):

@@ -48,7 +48,7 @@ Newer.__name__ = "SGHMC"
 class Later(Cyclical):
     """Cyclical of a later version, with one more field."""
 
-    restart: str = "continue"
+    mood: str = "calm"
 
 
 Later.__name__ = Later.__qualname__ = "Cyclical"

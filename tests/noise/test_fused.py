@@ -266,7 +266,7 @@ def test_an_update_of_a_subclass_is_not_passed_over():
             params[0].fill_(7.0)
 
     class Mine(SGLD):
-        update = Seven.update
+        update = Seven.update  # pyright: ignore[reportAssignmentType]
 
     class Mixed(Seven, SGLD):
         pass
