@@ -76,6 +76,11 @@ class Evaluation:
         """Mean number of targets of a data point: labels, pixels, tokens, or outputs."""
         return max(self.targets.size, 1) / self.log_scores.shape[1]
 
+    def per_point(self, scores: Array) -> Array:
+        """Sum of the scores of the targets of each data point, per target."""
+        sums = np.bincount(self.point_of_target, scores, self.log_scores.shape[1])
+        return sums / self.targets_per_point
+
     @property
     def nll_of_draws(self) -> Array:
         """NLL per target of each draw alone."""

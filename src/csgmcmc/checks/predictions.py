@@ -167,8 +167,7 @@ def scaled_by_halves(
     for known in (first, ~first):
         logs, some = np.log(np.maximum(probs_of(known), 1e-300)), known[numbers]
         heat = fit_temperature(logs[some], labels[some], numbers[some]).value if some.any() else 1
-        sums = np.bincount(numbers, scaled_scores(logs, labels, heat), minlength=points)
-        scaled[~known] = sums[~known] / evaluation.targets_per_point
+        scaled[~known] = evaluation.per_point(scaled_scores(logs, labels, heat))[~known]
     return scaled
 
 

@@ -194,8 +194,8 @@ def _sections(
         evaluation, check = found.evaluation, found.check
         scores = charts.scores_chart(evaluation) + cycle_table(evaluation)
         if found.metrics:
-            own = [[text(name), f"{check.numbers[name]:.4g}"] for name in found.metrics]
-            scores += table(["metric", "average"], own, kinds=["", "number"], stacked=True)
+            own = [[name, f"{check.numbers[name]:.4g}"] for name in found.metrics]
+            scores += text_table(["metric", "average"], own, kinds=["", "number"])
         yield "scores", "NLL and error", scores
         title, shown = "Calibration", charts.calibration_chart(evaluation)
         if found.entropies:
@@ -207,8 +207,8 @@ def _sections(
         if measured:
             yield "sampling", "Temperatures", charts.temperature_chart(measured)
     if store is not None:
-        rows = [[text(name), text(value)] for name, value in provenance(store).items()]
-        yield "provenance", "How it was made", table(["what", "value"], rows, stacked=True)
+        made = text_table(["what", "value"], list(provenance(store).items()))
+        yield "provenance", "How it was made", made
 
 
 def _verdicts(check: Check) -> str:
@@ -238,7 +238,7 @@ def cycle_table(evaluation: Evaluation) -> str:
         rows.append([f"cycle {number}" if number else "start", *scores, f"{weights.sum():.3f}"])
     header, kinds = ["draws of", "NLL", name, "weight"], ["", *["number"] * 3]
     title = "Average of the draws of each cycle"
-    return table(header, rows, kinds=kinds, title=title, stacked=True)
+    return text_table(header, rows, kinds=kinds, title=title)
 
 
 def logged_traces(folder: Path) -> charts.Traces:
@@ -269,3 +269,9 @@ def entropies(
 def text(words: str) -> str:
     """Text as HTML."""
     return html.escape(printable(words))
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], **options: Any) -> str:
+    """A table of text, which is shown as blocks on a phone."""
+    lines = [[text(cell) for cell in row] for row in (header, *rows)]
+    return table(lines[0], lines[1:], stacked=True, **options)
