@@ -239,8 +239,8 @@ def test_command_reports_unwritable_paths_in_one_line(folder, tmp_path):
 
 def test_settings_are_in_words_and_not_in_json(page, reader):
     assert "Cyclical(steps=90, cycles=3, exploration=0.5, keep=Keep(per_cycle=3))" in reader.text
-    assert "loader DataLoader, sampler RandomSampler, num workers 0, batches 4" in reader.text
-    assert "num data 40, momentum 0.8" in reader.text
+    assert "loader=DataLoader, sampler=RandomSampler, num_workers=0, batches=4" in reader.text
+    assert "num_data=40, momentum=0.8" in reader.text
     assert "{&quot;" not in page
 
 

@@ -12,7 +12,7 @@ from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
 from csgmcmc.checks.predictions import scaled_by_halves
 from csgmcmc.checks.verdict import Interval, mean_interval, number
 from csgmcmc.draws import DrawStore
-from csgmcmc.pages import document
+from csgmcmc.pages import document, sections
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import generators_of, preserved_random_state
 from csgmcmc.report.page import Report, text, text_table
@@ -110,17 +110,18 @@ def compare_stores(
 ) -> Comparison:
     """The page: the scores, if there are any, and the settings that differ."""
     one, other = names or (str(first and first.path), str(second and second.path))
-    page, body = Comparison("", (one, other), differences or {}), '<nav id="contents"></nav>'
+    page, parts = Comparison("", (one, other), differences or {}), []
     if page.differences:
         header, *rows = page.rows()
-        body += "<h2>Scores</h2><p>Lower is better. The difference is the second minus the first."
-        body += "</p>" + text_table(header, rows, kinds=["", *["number"] * 5, ""])
+        shown = text_table(header, rows, kinds=["", *["number"] * 5, ""])
+        words = "<p>Lower is better. The difference is the second minus the first.</p>"
+        parts.append(("scores", "Scores", words + shown))
     made = [{} if store is None else provenance(store) for store in (first, second)]
     keys = [key for key in {**made[0], **made[1]} if made[0].get(key) != made[1].get(key)]
     rows = [[key, *(each.get(key, "none") for each in made)] for key in keys]
-    body += "<h2>Settings that differ</h2>" + text_table(["setting", one, other], rows)
+    parts.append(("settings", "Settings that differ", text_table(["setting", one, other], rows)))
     title = printable(f"{one} and {other}")
-    return replace(page, html=document(title, f"<h1>{text(title)}</h1>", body))
+    return replace(page, html=document(title, f"<h1>{text(title)}</h1>", sections(parts)))
 
 
 def _scores(evaluation: Evaluation) -> dict[str, Array]:
@@ -128,8 +129,8 @@ def _scores(evaluation: Evaluation) -> dict[str, Array]:
     probs, targets = evaluation.probs, evaluation.targets
     scores = {"NLL": -evaluation.average_scores() / evaluation.targets_per_point}
     if probs is None:
-        off = evaluation.weights @ evaluation.members - targets
-        return {**scores, "squared error": evaluation.per_point(np.square(off))}
+        errors = np.square(evaluation.averaged - targets)
+        return {**scores, "squared error": evaluation.per_point(errors)}
     brier = np.square(probs).sum(1) - 2 * probs[np.arange(len(targets)), targets] + 1
     return {
         **scores,
