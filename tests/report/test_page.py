@@ -253,8 +253,9 @@ def test_tables_have_the_name_of_each_column_in_each_row_for_phones(page):
 
 
 def test_a_run_that_is_not_finished_is_called_that(tmp_path):
-    chain, _ = run(DrawStore(tmp_path))
+    draws = DrawStore(tmp_path)
+    run(draws)
     assert "Not finished" not in report_folder(tmp_path).html
-    chain.draws.lock_chain(1, provenance={"total_draws": 4})
-    chain.draws.close()
+    draws.lock_chain(1, provenance={"total_draws": 4})
+    draws.close()
     assert "Not finished: 13 draws are planned" in report_folder(tmp_path).html

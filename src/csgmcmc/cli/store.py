@@ -48,7 +48,8 @@ def report(
     if len(folders) > 2:
         raise ValueError(f"one folder, or two to compare, got {len(folders)}")
     stores = [open_store(folder) for folder in folders]
-    made = [load_function(posterior)(store) for store in stores] if posterior else []
+    function = None if posterior is None else load_function(posterior)
+    made = [function(store) for store in stores] if function else []
     if not all(isinstance(each, tuple) and len(each) == 2 for each in made):
         raise ValueError("the function of posterior must return a Posterior and a loader")
     if len(made) == 2:
