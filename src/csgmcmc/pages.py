@@ -66,6 +66,11 @@ def document(title: str, header: str, main: str) -> str:
     return _macros().document(title, header, main, _read("page.css"))
 
 
+def sections(parts: Sequence[tuple[str, str, str]]) -> str:
+    """The sections of a page and the links to them, from the id, title and HTML of each."""
+    return _macros().sections(parts)
+
+
 def figure(element: str, name: str, caption: str) -> str:
     """A figure from an SVG element; the caption is HTML."""
     label = f"{name}-caption"

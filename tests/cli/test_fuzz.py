@@ -24,7 +24,7 @@ from tests.fuzzing import fuzz
 from tests.loop.support import make_chain
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
-USUAL = {"script": "mine.py:make_chain", "folder": "store"}
+USUAL = {"script": "mine.py:make_chain", "folder": "store", "folders": "store"}
 TEXTS = [
     *("", "x", "-1", "0", "1", "2", "0.5", "nan", "[/b]", "cpu", "cuda:99", "a:b", ":x"),
     *("mine:make_chain", "mine.py:make_chain", "mine.py:with_generator", "mine.py:SCRIPT"),

@@ -153,7 +153,6 @@ def perceptron() -> Any:
 @pytest.mark.parametrize("only", [None, ["3.weight"]])
 @pytest.mark.parametrize("vectorize", [None, False])
 def test_perceptron_is_evaluated_at_once(vectorize, only, path, tmp_path):
-    """And layers that all draws have in common only once."""
     draws, model = DrawStore(tmp_path / "store", only=only), randomise(perceptron(), seed=0)
     for step in range(4):
         torch.nn.init.normal_(model[3].weight)

@@ -239,8 +239,8 @@ def test_command_reports_unwritable_paths_in_one_line(folder, tmp_path):
 
 def test_settings_are_in_words_and_not_in_json(page, reader):
     assert "Cyclical(steps=90, cycles=3, exploration=0.5, keep=Keep(per_cycle=3))" in reader.text
-    assert "loader DataLoader, sampler RandomSampler, num workers 0, batches 4" in reader.text
-    assert "num data 40, momentum 0.8" in reader.text
+    assert "loader=DataLoader, sampler=RandomSampler, num_workers=0, batches=4" in reader.text
+    assert "num_data=40, momentum=0.8" in reader.text
     assert "{&quot;" not in page
 
 
@@ -253,9 +253,9 @@ def test_tables_have_the_name_of_each_column_in_each_row_for_phones(page):
 
 
 def test_a_run_that_is_not_finished_is_called_that(tmp_path):
-    store = DrawStore(tmp_path)
-    run(store)
+    draws = DrawStore(tmp_path)
+    run(draws)
     assert "Not finished" not in report_folder(tmp_path).html
-    store.lock_chain(1, provenance={"total_draws": 4})
-    store.close()
+    draws.lock_chain(1, provenance={"total_draws": 4})
+    draws.close()
     assert "Not finished: 13 draws are planned" in report_folder(tmp_path).html

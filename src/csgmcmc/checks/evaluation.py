@@ -72,9 +72,19 @@ class Evaluation:
         return replace(self, **{name: getattr(self, name)[self.drawn] for name in names})
 
     @property
+    def averaged(self) -> Array:
+        """The averaged prediction: probabilities of classes, or means of numbers."""
+        return self.weights @ self.members if self.probs is None else self.probs
+
+    @property
     def targets_per_point(self) -> float:
         """Mean number of targets of a data point: labels, pixels, tokens, or outputs."""
         return max(self.targets.size, 1) / self.log_scores.shape[1]
+
+    def per_point(self, scores: Array) -> Array:
+        """Sum of the scores of the targets of each data point, per target."""
+        sums = np.bincount(self.point_of_target, scores, self.log_scores.shape[1])
+        return sums / self.targets_per_point
 
     @property
     def nll_of_draws(self) -> Array:

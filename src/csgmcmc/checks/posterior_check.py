@@ -128,11 +128,8 @@ def judge(
     """The check of a posterior whose predictions have been evaluated."""
     numbers: Numbers = {}
     predictions.describe_draws(evaluation, numbers)
-    averaged = evaluation.probs
-    if averaged is None:
-        averaged = evaluation.weights @ evaluation.members
     for name, metric in (metrics or {}).items():
-        numbers[name] = float(metric(averaged, evaluation.targets))
+        numbers[name] = float(metric(evaluation.averaged, evaluation.targets))
     drawn = [draw for draw in posterior.draws if draw.stage == "sample"] or posterior.draws
     of_run = unscaled(posterior, drawn)
     likelihood, fault = sampling.compare_likelihood(of_run, run), None
@@ -141,14 +138,13 @@ def judge(
     elif run is not None and likelihood is not None:
         fault = sampling.find_wrong_num_data(run, likelihood, numbers)
     if fault is not None:  # the one cause: the rest is worth asking once it is mended
-        unknown = Verdict(None, "")
-        return Check(unknown, fault, unknown, unknown, unknown, unknown, numbers)
+        return Check(Verdict(None, ""), fault, *[Verdict(None, "")] * 4, numbers=numbers)
     learned = baselines.check_learned(evaluation, numbers)
     if learned.holds is False:
         loss = None if likelihood is None else likelihood.nll
         found = baselines.causes(evaluation, [] if run is None else run.stepper.problems, loss)
-        learned, unknown = replace(learned, advice=found), Verdict(None, NOT_LEARNED)
-        return Check(learned, unknown, unknown, unknown, unknown, unknown, numbers)
+        unknown = [Verdict(None, NOT_LEARNED)] * 5
+        return Check(replace(learned, advice=found), *unknown, numbers=numbers)
     sampled, parameters = sampling.check_sampling(of_run, run, likelihood, numbers)
     cold = "" if run is None else run.not_a_sample
     mixing = Verdict(None, cold, asked=False)

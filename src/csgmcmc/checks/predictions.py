@@ -25,10 +25,9 @@ def describe_draws(evaluation: Evaluation, numbers: Numbers) -> None:
     numbers["targets_per_point"] = evaluation.targets_per_point
     numbers["nll"] = evaluation.nll(evaluation.weights)
     numbers["nll_mean_of_draws"], numbers["nll_best_draw"] = float(alone.mean()), float(alone.min())
+    numbers["rmse" if evaluation.probs is None else "error"] = evaluation.error(evaluation.averaged)
     if evaluation.probs is None:
-        numbers["rmse"] = evaluation.error(evaluation.weights @ evaluation.members)
         return
-    numbers["error"] = evaluation.error(evaluation.probs)
     numbers["brier"] = diagnostics.brier_score(evaluation.probs, evaluation.targets)
     differ = diagnostics.disagreement(_probes(evaluation.members))
     for where, share in diagnostics.within_and_between(differ, evaluation.cycles)._asdict().items():
@@ -109,24 +108,22 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
     ours = evaluation.average_scores() / evaluation.targets_per_point
     unit = " per target" if evaluation.targets_per_point != 1 else ""
     words = f"NLL{unit} of the average {number(numbers['nll'])}"
-    rivals: dict[str, Array] = {}
+    best = None
     if len(evaluation.weights) > 1:
-        picked, scaled = _picked_draw(evaluation)
-        numbers["nll_picked_draw"] = float(-picked.mean())
-        numbers["nll_picked_draw_scaled"] = float(-scaled.mean())
         words += f", of the mean draw {number(numbers['nll_mean_of_draws'])}"
-        words += f", of the best draw {number(numbers['nll_picked_draw'])}"
-        if evaluation.probs is not None:
-            words += f" ({number(numbers['nll_picked_draw_scaled'])} scaled by a temperature)"
-        rivals["the best draw"] = scaled if scaled.mean() > picked.mean() else picked
-    if evaluation.start is not None:
-        start, scaled = _picked_draw(evaluation.start)
-        numbers["nll_start"] = float(-start.mean())
-        words += f", of the starting network {number(numbers['nll_start'])}"
-        if evaluation.probs is not None:
-            numbers["nll_start_scaled"] = float(-scaled.mean())
-            words += f" ({number(numbers['nll_start_scaled'])} scaled)"
-        rivals["the starting network"] = scaled if scaled.mean() > start.mean() else start
+        best = evaluation
+    rivals: dict[str, Array] = {}
+    for name, key, rival, scaling in (
+        ("the best draw", "nll_picked_draw", best, "scaled by a temperature"),
+        ("the starting network", "nll_start", evaluation.start, "scaled"),
+    ):
+        if rival is not None:
+            picked, scaled = _picked_draw(rival)
+            numbers[key], numbers[f"{key}_scaled"] = float(-picked.mean()), float(-scaled.mean())
+            words += f", of {name} {number(numbers[key])}"
+            if evaluation.probs is not None:
+                words += f" ({number(numbers[f'{key}_scaled'])} {scaling})"
+            rivals[name] = max(picked, scaled, key=np.mean)
     if not rivals:
         return Verdict(None, f"{words}, the only draw")
     name = max(rivals, key=lambda each: float(rivals[each].mean()))
@@ -167,8 +164,7 @@ def scaled_by_halves(
     for known in (first, ~first):
         logs, some = np.log(np.maximum(probs_of(known), 1e-300)), known[numbers]
         heat = fit_temperature(logs[some], labels[some], numbers[some]).value if some.any() else 1
-        sums = np.bincount(numbers, scaled_scores(logs, labels, heat), minlength=points)
-        scaled[~known] = sums[~known] / evaluation.targets_per_point
+        scaled[~known] = evaluation.per_point(scaled_scores(logs, labels, heat))[~known]
     return scaled
 
 

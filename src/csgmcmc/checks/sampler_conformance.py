@@ -12,6 +12,7 @@ from csgmcmc.samplers import Sampler
 
 ALPHA = 1e-5  # false-alarm rate of the tests of noise and variance
 STEPS = 30  # that are compared bit for bit
+TOLERANCE = 0.1  # relative error of the stationary variance that is allowed
 
 
 def conformance(
@@ -21,7 +22,6 @@ def conformance(
     num_data: float = 10.0,
     steps: int = 1000,
     chains: int = 20_000,
-    tolerance: float = 0.1,
     **options: Any,
 ) -> dict[str, Verdict]:
     """Check a sampler of your own, in seconds.
@@ -42,24 +42,22 @@ def conformance(
         num_data: N.
         steps: after which the chains have forgotten where they started.
         chains: number of independent chains.
-        tolerance: relative error of the variance that is allowed.
         **options: other arguments of the constructor.
     """
     options = {"lr": lr, "num_data": num_data, **options}
 
-    def taken(count: int, seed: int | None = 1, size: int = 50, **more: Any) -> Sampler:
-        """A sampler after steps on the quadratic loss, of which each weight is a chain."""
+    def made(seed: int | None = 1, size: int = 50, **more: Any) -> Sampler:
         points: Any = [torch.linspace(-1, 1, size, dtype=torch.float64)]
-        return _take(sampler(points, **{**options, "seed": seed, **more}), count)
+        return sampler(points, **{**options, "seed": seed, **more})
 
     def resumed(at: int) -> Tensor:
-        before, after = taken(at), taken(0, seed=None)
+        before, after = made(), made(seed=None)
+        _take(after, 0).copy_(_take(before, at))
         after.load_state_dict(before.state_dict())
-        _points(after).copy_(_points(before))
-        return _points(_take(after, STEPS - at))
+        return _take(after, STEPS - at)
 
-    cold = [_points(taken(STEPS, seed, temperature=0.0)) for seed in (1, 2)]
-    warm, again, other = (_points(taken(STEPS, seed)) for seed in (1, 1, 2))
+    cold = [_take(made(seed, temperature=0.0), STEPS) for seed in (1, 2)]
+    warm, again, other = (_take(made(seed), STEPS) for seed in (1, 1, 2))
     same = torch.equal(warm, again) and not torch.equal(warm, other)
     continues = all(torch.equal(warm, resumed(at)) for at in range(STEPS))
     declared = sampler.stationary_variance(1.0, **options)
@@ -67,27 +65,23 @@ def conformance(
         "cold": Verdict(torch.equal(*cold), "at temperature 0 nothing is random"),
         "seeded": Verdict(same, "runs of the same seed, and no others, are equal"),
         "resumed": Verdict(continues, f"saved and loaded after any of {STEPS} steps it continues"),
-        "noise": _check_noise(taken(0, size=chains, weight_decay=0.0)),
-        "variance": _check_variance(taken(0, size=chains), steps, declared, tolerance),
+        "noise": _check_noise(made(size=chains, weight_decay=0.0)),
+        "variance": _check_variance(made(size=chains), steps, declared),
     }
 
 
-def _points(sampler: Sampler) -> Tensor:
-    return sampler.param_groups[0]["params"][0]
-
-
-def _take(sampler: Sampler, steps: int) -> Sampler:
-    points = _points(sampler)
+def _take(sampler: Sampler, steps: int) -> Tensor:
+    """The weights after steps on the quadratic loss, of which each weight is a chain."""
+    points = sampler.param_groups[0]["params"][0]
     for _ in range(steps):
         points.grad = points.clone()
         sampler.step()
-    return sampler
+    return points
 
 
 def _check_noise(sampler: Sampler) -> Verdict:
-    points = _points(sampler).zero_()
-    points.grad = torch.zeros_like(points)
-    sampler.step()
+    _take(sampler, 0).zero_()  # where the gradient is 0
+    points = _take(sampler, 1)
     declared = sampler.injected_variance(sampler.param_groups[0], points)
     if declared is None:
         return Verdict(None, "injected_variance is not declared")
@@ -97,12 +91,11 @@ def _check_noise(sampler: Sampler) -> Verdict:
     return Verdict(chance > ALPHA, words)
 
 
-def _check_variance(chain: Sampler, steps: int, declared: float, tolerance: float) -> Verdict:
-    points = _points(chain)
-    start = torch.randn(points.shape, generator=torch.Generator().manual_seed(0))
-    points.copy_(math.sqrt(declared) * start)
-    ratio = float(_points(_take(chain, steps)).var()) / declared
+def _check_variance(chain: Sampler, steps: int, declared: float) -> Verdict:
+    generator = torch.Generator().manual_seed(0)
+    points = _take(chain, 0).normal_(0, math.sqrt(declared), generator=generator)
+    ratio = float(_take(chain, steps).var()) / declared
     error = ratio * float(stats.norm.isf(ALPHA / 2)) * math.sqrt(2 / points.numel())
     found = Interval(ratio, ratio - error, ratio + error)
-    words = f"{found} times the declared stationary variance (to {tolerance:.0%})"
-    return Verdict(found.within(1 - tolerance, 1 + tolerance), words)
+    words = f"{found} times the declared stationary variance (to {TOLERANCE:.0%})"
+    return Verdict(found.within(1 - TOLERANCE, 1 + TOLERANCE), words)

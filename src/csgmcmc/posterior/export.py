@@ -143,14 +143,9 @@ class AveragedModel(nn.Module):
         tensors = {name: self.get_buffer(place) for name, place in self._places.items()}
         differ = [name for name, place in self._places.items() if place.startswith("draws/")]
         if differ and members.vectorize is not False and members.is_perceptron_on(inputs):
-            # Layers before the first that differs are evaluated once.
-            first = list(dict(model.named_children())).index(differ[0].split(".")[0])
-            same = [name for name, _ in model[:first].named_parameters()]
-            shared = with_weights(model[:first], {name: tensors.pop(name) for name in same})
             for name in tensors.keys() - differ:
                 tensors[name] = tensors[name].expand(draws, *tensors[name].shape)
-            own = partial(evaluate_perceptron, model[first:], tensors)
-            return members.run(lambda batch: own(shared(batch)), inputs)
+            return members.run(partial(evaluate_perceptron, model, tensors), inputs)
         each = []
         for i in range(draws):
             own = {name: tensors[name][i] for name in differ}

@@ -1,8 +1,7 @@
 """Two posteriors, or two folders of draws, side by side on one page."""
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -13,13 +12,11 @@ from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
 from csgmcmc.checks.predictions import scaled_by_halves
 from csgmcmc.checks.verdict import Interval, mean_interval, number
 from csgmcmc.draws import DrawStore
-from csgmcmc.pages import document, table
+from csgmcmc.pages import document, sections
 from csgmcmc.posterior import Posterior
 from csgmcmc.randomness import generators_of, preserved_random_state
-from csgmcmc.report.page import Report, text
-from csgmcmc.report.store import provenance
-
-HEADER = ("score", "{}", "{}", "difference", "standard error", "99% interval", "better")
+from csgmcmc.report.page import Report, text, text_table
+from csgmcmc.report.store import printable, provenance
 
 
 class Difference(NamedTuple):
@@ -50,19 +47,19 @@ class Comparison(Report):
     differences: dict[str, Difference] = field(default_factory=dict)
 
     def rows(self) -> list[list[str]]:
-        """The scores, difference, standard error, interval and better one, for a reader."""
-        rows = []
+        """A header, and the scores, difference, standard error, interval and better one."""
+        rows = [["score", *self.names, "difference", "standard error", "99% interval", "better"]]
         for name, one in self.differences.items():
-            shown = map(number, (one.first, one.second, one.interval.value, one.error))
+            numbers = one.first, one.second, one.interval.value, one.error
             better = {None: "not known", False: self.names[0], True: self.names[1]}
-            rows.append([name, *shown, f"{one.interval}"])
-            rows[-1].append(better[one.interval.within(-math.inf, 0.0)])
+            is_second = one.interval.within(-np.inf, 0.0)
+            rows.append([name, *map(number, numbers), str(one.interval), better[is_second]])
         return rows
 
     def __str__(self) -> str:
-        header = [name.format(*self.names[i - 1 : i]) for i, name in enumerate(HEADER)]
-        rows = (zip(header, row, strict=True) for row in self.rows())
-        return "\n".join(", ".join(f"{name} {cell}" for name, cell in row) for row in rows)
+        widths = [max(map(len, column)) for column in zip(*self.rows(), strict=True)]
+        lines = (map(str.ljust, row, widths) for row in self.rows())
+        return "\n".join("  ".join(line).rstrip() for line in lines)
 
     __repr__ = __str__
 
@@ -97,8 +94,7 @@ def compare(
     ours, theirs = map(_scores, found)
     differences = {}
     for name, score in ours.items():
-        off = theirs[name] - score
-        means = float(score.mean()), float(theirs[name].mean())
+        off, means = theirs[name] - score, (float(score.mean()), float(theirs[name].mean()))
         differences[name] = Difference(*means, float(stats.sem(off)), mean_interval(off))
     page = compare_stores(first.store, second.store, names, differences)
     if path is not None:
@@ -113,39 +109,32 @@ def compare_stores(
     differences: dict[str, Difference] | None = None,
 ) -> Comparison:
     """The page: the scores, if there are any, and the settings that differ."""
-    stores = [first, second]
     one, other = names or (str(first and first.path), str(second and second.path))
-    page, body = Comparison("", (one, other), differences or {}), '<nav id="contents"></nav>'
-    shown = [text(name) for name in page.names]
+    page, parts = Comparison("", (one, other), differences or {}), []
     if page.differences:
-        header = [name.format(*shown[i - 1 : i]) for i, name in enumerate(HEADER)]
-        rows = [[text(cell) for cell in row] for row in page.rows()]
-        body += (
-            "<h2>Scores</h2><p>Lower is better. The difference is the second minus the first.</p>"
-        )
-        body += table(header, rows, kinds=["", *["number"] * 5, ""], stacked=True)
-    made = [{} if store is None else provenance(store) for store in stores]
+        header, *rows = page.rows()
+        shown = text_table(header, rows, kinds=["", *["number"] * 5, ""])
+        words = "<p>Lower is better. The difference is the second minus the first.</p>"
+        parts.append(("scores", "Scores", words + shown))
+    made = [{} if store is None else provenance(store) for store in (first, second)]
     keys = [key for key in {**made[0], **made[1]} if made[0].get(key) != made[1].get(key)]
-    rows = [[text(key), *(text(each.get(key, "none")) for each in made)] for key in keys]
-    body += "<h2>Settings that differ</h2>" + table(["setting", *shown], rows, stacked=True)
-    title = " and ".join(page.names)
-    html = document(title, f"<h1>{text(title)}</h1>", body)
-    return Comparison(html, page.names, page.differences)
+    rows = [[key, *(each.get(key, "none") for each in made)] for key in keys]
+    parts.append(("settings", "Settings that differ", text_table(["setting", one, other], rows)))
+    title = printable(f"{one} and {other}")
+    return replace(page, html=document(title, f"<h1>{text(title)}</h1>", sections(parts)))
 
 
 def _scores(evaluation: Evaluation) -> dict[str, Array]:
-    """Scores of each data point, by name; lower is better."""
-    points, each = evaluation.log_scores.shape[1], evaluation.targets_per_point
-    probs, targets, scores = evaluation.probs, evaluation.targets, {}
+    """Scores of each data point per target, by name; lower is better."""
+    probs, targets = evaluation.probs, evaluation.targets
+    scores = {"NLL": -evaluation.average_scores() / evaluation.targets_per_point}
     if probs is None:
-        scores["squared error"] = np.square(evaluation.weights @ evaluation.members - targets)
-    else:
-        of_labels = probs[np.arange(len(targets)), targets]
-        scores["Brier"] = np.square(probs).sum(1) - 2 * of_labels + 1
-        scores["error"] = probs.argmax(1) != targets
-    summed = {
-        n: np.bincount(evaluation.point_of_target, v, points) / each for n, v in scores.items()
+        errors = np.square(evaluation.averaged - targets)
+        return {**scores, "squared error": evaluation.per_point(errors)}
+    brier = np.square(probs).sum(1) - 2 * probs[np.arange(len(targets)), targets] + 1
+    return {
+        **scores,
+        "Brier": evaluation.per_point(brier),
+        "error": evaluation.per_point(probs.argmax(1) != targets),
+        "NLL, scaled": -scaled_by_halves(evaluation, lambda _: probs),
     }
-    if probs is not None:
-        summed["NLL, scaled"] = -scaled_by_halves(evaluation, lambda _: probs)
-    return {"NLL": -evaluation.average_scores() / each, **summed}

@@ -2,7 +2,6 @@
 
 import html
 import importlib.util
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,16 +18,15 @@ from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
 from csgmcmc.checks.posterior_check import Metrics, judge
 from csgmcmc.checks.sampling import as_run
 from csgmcmc.draws import Draw, DrawStore
-from csgmcmc.errors import StoreWarning
 from csgmcmc.files import atomic_write, check_path, readable_io_errors
 from csgmcmc.loaders import Loss
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.loop.log import read_scalars
-from csgmcmc.pages import document, judgements, table
+from csgmcmc.pages import document, judgements, sections, table
 from csgmcmc.posterior import Posterior
 from csgmcmc.posterior.predictive import ClassPredictive
 from csgmcmc.report import charts
-from csgmcmc.report.store import printable, provenance
+from csgmcmc.report.store import open_store, printable, provenance
 
 QUESTIONS = {
     "learned": "Learned: is the average better than simple forecasts?",
@@ -131,12 +129,8 @@ def report(
 
 def report_folder(folder: str | PathLike[str], title: str | None = None) -> Report:
     """Make a page of the run in a folder of draws, without predictions. Needs matplotlib."""
-    where = check_path("folder", folder)
-    if not (where / "store.json").exists():
-        raise ValueError(f"folder {where} is not a draw store: it has no store.json")
+    store = open_store(folder)
     _require_matplotlib()
-    with warnings.catch_warnings(action="ignore", category=StoreWarning):
-        store = DrawStore(where)  # csgmcmc inspect prints its problems
     return make_page(title, list(store), store, None)
 
 
@@ -153,19 +147,12 @@ def make_page(
 
     title = title or ("Posterior" if store is None else str(store.path))
     with mpl.rc_context(charts.CHART_STYLE):
-        sections = list(_sections(draws, store, found))
-    links = "\n".join(f'<li><a href="#{name}">{words}</a></li>' for name, words, _ in sections)
-    body = "\n".join(
-        f'<section id="{name}" aria-labelledby="{name}-title">\n'
-        f'<h2 id="{name}-title">{words}</h2>\n{inside}\n</section>'
-        for name, words, inside in sections
-    )
-    contents = f'<nav id="contents" aria-label="Contents">\n<ul>\n{links}\n</ul>\n</nav>'
+        body = sections(list(_sections(draws, store, found)))
     headers = {} if store is None else store.headers()
     planned = sum(each["provenance"].get("total_draws", 0) for each in headers.values())
     left = f" Not finished: {planned} draws are planned." if planned > len(draws) else ""
     header = f"<h1>{text(title)}</h1>\n<p>{_summary(draws, found)}{left}</p>"
-    return Report(document(printable(title), header, f"{contents}\n{body}"))
+    return Report(document(printable(title), header, body))
 
 
 def _summary(draws: Sequence[Draw], found: Findings | None) -> str:
@@ -175,7 +162,7 @@ def _summary(draws: Sequence[Draw], found: Findings | None) -> str:
     if found is None:
         return f"{words}. Verdicts and scores need held-out data: posterior.report(loader)."
     name, shown = ERRORS[found.evaluation.probs is not None]
-    error = shown.format(found.evaluation.error_by_draws()[-1])
+    error = shown.format(found.evaluation.error(found.evaluation.averaged))
     points = counted(found.evaluation.log_scores.shape[1], "held-out data point")
     nll = found.check.numbers["nll"]
     return f"{words}. The average has NLL {nll:.4f}, {name} {error} on {points}."
@@ -194,8 +181,8 @@ def _sections(
         evaluation, check = found.evaluation, found.check
         scores = charts.scores_chart(evaluation) + cycle_table(evaluation)
         if found.metrics:
-            own = [[text(name), f"{check.numbers[name]:.4g}"] for name in found.metrics]
-            scores += table(["metric", "average"], own, kinds=["", "number"], stacked=True)
+            own = [[name, f"{check.numbers[name]:.4g}"] for name in found.metrics]
+            scores += text_table(["metric", "average"], own, kinds=["", "number"])
         yield "scores", "NLL and error", scores
         title, shown = "Calibration", charts.calibration_chart(evaluation)
         if found.entropies:
@@ -207,21 +194,18 @@ def _sections(
         if measured:
             yield "sampling", "Temperatures", charts.temperature_chart(measured)
     if store is not None:
-        rows = [[text(name), text(value)] for name, value in provenance(store).items()]
-        yield "provenance", "How it was made", table(["what", "value"], rows, stacked=True)
+        made = text_table(["what", "value"], list(provenance(store).items()))
+        yield "provenance", "How it was made", made
 
 
 def _verdicts(check: Check) -> str:
-    rows = []
-    for name, question in QUESTIONS.items():
-        verdict = getattr(check, name)
-        if verdict.words:
-            rows.append(([text(question), text(verdict.words)], *ANSWERS[verdict.answer]))
-    lines = [judgements(["question", "found", "answer"], rows)]
-    if check.advice:
-        advice = [f"<li>{text(words)}</li>" for words in check.advice]
-        lines += ["<h3>What to change</h3>", "<ul>", *advice, "</ul>"]
-    return "\n".join(lines)
+    asked = [(question, getattr(check, name)) for name, question in QUESTIONS.items()]
+    rows = [
+        ([text(q), text(found.words)], *ANSWERS[found.answer]) for q, found in asked if found.words
+    ]
+    shown = judgements(["question", "found", "answer"], rows)
+    advice = "\n".join(f"<li>{text(words)}</li>" for words in check.advice)
+    return f"{shown}\n<h3>What to change</h3>\n<ul>\n{advice}\n</ul>" if advice else shown
 
 
 def cycle_table(evaluation: Evaluation) -> str:
@@ -238,7 +222,7 @@ def cycle_table(evaluation: Evaluation) -> str:
         rows.append([f"cycle {number}" if number else "start", *scores, f"{weights.sum():.3f}"])
     header, kinds = ["draws of", "NLL", name, "weight"], ["", *["number"] * 3]
     title = "Average of the draws of each cycle"
-    return table(header, rows, kinds=kinds, title=title, stacked=True)
+    return text_table(header, rows, kinds=kinds, title=title)
 
 
 def logged_traces(folder: Path) -> charts.Traces:
@@ -269,3 +253,9 @@ def entropies(
 def text(words: str) -> str:
     """Text as HTML."""
     return html.escape(printable(words))
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], **options: Any) -> str:
+    """A table of text, which is shown as blocks on a phone."""
+    lines = [[text(cell) for cell in row] for row in (header, *rows)]
+    return table(lines[0], lines[1:], stacked=True, **options)

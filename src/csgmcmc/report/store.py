@@ -1,18 +1,33 @@
 """The contents of a draw store in lines, and how its chains were made."""
 
+import warnings
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
 
 from csgmcmc.draws import DrawStore
+from csgmcmc.errors import StoreWarning
+from csgmcmc.files import check_path
+
+KINDS = {"keep": "Keep"}  # of values that are stored without theirs
+
+
+def open_store(folder: str | PathLike[str]) -> DrawStore:
+    """The draw store in a folder, which must exist; `overview` prints its problems."""
+    where = check_path("folder", folder)
+    if not (where / "store.json").exists():
+        raise ValueError(f"folder {where} is not a draw store: it has no store.json")
+    with warnings.catch_warnings(action="ignore", category=StoreWarning):
+        return DrawStore(where)
 
 
 def overview(
-    store: DrawStore, damages: Sequence[str] | None, checkpoints: Mapping[int, int]
+    store: DrawStore, damages: Sequence[str] | None, checkpoints: Mapping[int, int | None]
 ) -> str:
     """Draws, chains, provenance and integrity of a store.
 
     `damages` are those found by `DrawStore.verify`, None if the draws were not read; `checkpoints`
-    the steps that chains had taken at their newest checkpoint.
+    the steps that chains had taken at their newest checkpoint, if they have one.
     """
     lines, headers = [repr(store)], store.headers()
     for chain_id in sorted({*headers, *store.chain_ids}):
@@ -56,22 +71,16 @@ def _described(name: str, value: Any) -> str:
         return f"{len(value)} {'tensors' if name == 'model' else 'without parameters'}"
     if name == "groups" and isinstance(value, dict) and len(value) == 1:
         (value,) = value.values()
-    return _in_words(value)
+    words = _in_words(value)
+    return words[1:-1] if isinstance(value, dict) and words.startswith("(") else words
 
 
-def _in_words(value: Any) -> str:
-    """Plain values for a reader: a schedule as it is written, else names and values."""
-    if isinstance(value, dict) and "kind" in value:
-        options = {name: each for name, each in value.items() if name != "kind"}
-        if isinstance(options.get("keep"), dict):
-            options["keep"] = {"kind": "Keep", **options["keep"]}
-        words = ", ".join(f"{name}={_in_words(each)}" for name, each in options.items())
-        return f"{value['kind']}({words})"
+def _in_words(value: Any, kind: str = "") -> str:
+    """Plain values for a reader, options as in a call: Cyclical(steps=90, cycles=3)."""
     if isinstance(value, dict):
-        inner = {
-            name: f"({_in_words(v)})" if isinstance(v, dict) else v for name, v in value.items()
-        }
-        return ", ".join(f"{name.replace('_', ' ')} {_in_words(v)}" for name, v in inner.items())
+        options = {name: each for name, each in value.items() if name != "kind"}
+        words = (f"{n}={_in_words(each, KINDS.get(n, ''))}" for n, each in options.items())
+        return f"{value.get('kind', kind)}({', '.join(words)})"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_in_words, value))}]"
     return "none" if value is None else str(value)
