@@ -17,9 +17,6 @@ from csgmcmc.errors import LockedError, StoreError
 PART = re.compile(r"\.\d+(\.\d+)?\.part$")
 """How the name of a temporary file ends: number of its process, and a random one."""
 
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors of the process, which say nothing about the file."""
-
 # A reader that asks whether a file is locked holds the lock for a moment: wait that long.
 LOCK_SECONDS = 1.0
 
