@@ -85,15 +85,6 @@ def identity_of(path: Path) -> tuple[int, ...] | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def readable_size(size: float) -> str:
-    """A number of bytes in the unit that fits."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} PB"
-
-
 def file_sizes(folder: Path) -> dict[str, int]:
     """Sizes of the files of a folder by name, empty without it; files that vanish are skipped."""
     sizes: dict[str, int] = {}

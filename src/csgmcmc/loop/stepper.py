@@ -131,13 +131,15 @@ class Stepper:
         described = map(fingerprint.describe_schedule, shorter)
         self._shorter = [fingerprint.completed(each) for each in described]
 
-    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+    def batches(self, loader: Iterable[Any], *, order: str = "loader") -> Iterator[Any]:
         """Batches of `loader`, epoch after epoch, until the schedule ends.
 
         Their order and position are part of `state_dict`, so that a resumed loop continues with
-        the same batches.
+        the same batches. With `order="symmetric"`, each epoch of the loader is followed by the
+        same batches in reverse order (Paulin et al. 2024), which are kept in memory. In a fixed
+        order of batches of one size, their bias is then of second order in the step size.
         """
-        batches = self.sources.attach(loader)
+        batches = self.sources.attach(loader, order)
         is_alone = self.layout.writes and self.layout.replicas == 1 and not is_sharded(self.model)
         if self.taken == 0 and is_alone:
             self._watch = Watch(self, loader)
@@ -281,8 +283,7 @@ class Stepper:
             self.lock()
         own = self.chain_ids if self.layout.writes else ()
         stored = {draw.step for chain_id in own for draw in self.draws.of_chain(chain_id)}
-        has_begun = bool(stored) and not (self.resumed or self.taken)
-        if any(self.layout.gather(has_begun)):
+        if any(self.layout.gather(bool(stored) and not (self.resumed or self.taken))):
             where = f" in {self.draws.path}" if isinstance(self.draws, DrawStore) else ""
             raise ValueError(
                 f"chain {self.chain_id} has draws already{where}: load a checkpoint to resume "
