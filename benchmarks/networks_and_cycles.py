@@ -1,8 +1,8 @@
 """Networks x cycles on CIFAR-10: four cycles of one network, two of two, or one of four networks.
 
-    python benchmarks/networks_and_cycles.py run --data DATA [--seeds 2]
-    python benchmarks/networks_and_cycles.py show
-    python benchmarks/networks_and_cycles.py figure
+    python -m benchmarks.networks_and_cycles run --data DATA [--seeds 2]
+    python -m benchmarks.networks_and_cycles show
+    python -m benchmarks.networks_and_cycles figure
 
 Two settings of one budget: 2,500 images as they are for 40 epochs, and 5,000 images with crops and
 flips for 20. A ResNet-8 of width 16 (stem stride 2) is sampled by SGHMC with one lr, weight decay
@@ -31,11 +31,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from csgmcmc import SGHMC, Chain, Cyclical, Posterior, choose_split
+from benchmarks.choose_split import SuggestedSplit, choose_split
+from csgmcmc import SGHMC, Chain, Cyclical, Posterior
 from csgmcmc.checks.calibration import fit_temperature, scaled_scores
 from csgmcmc.diagnostics import accuracy, negative_log_likelihood
 from csgmcmc.pages import STYLE
-from csgmcmc.split import SuggestedSplit
 from paper.data import cifar
 from paper.data.augmentation import PlainBatches, Standard, TrainingBatches
 from paper.data.cifar import Cifar, Images
@@ -165,7 +165,7 @@ def share_of(parts: Parts, setting: Setting, seed: int, share: float) -> Trainin
 
 
 def try_split(parts: Parts, setting: Setting, seed: int) -> dict[str, Any]:
-    """What `csgmcmc.choose_split` suggests."""
+    """What `choose_split` suggests."""
     steps = setting.epochs * (setting.images // BATCH)
     found = choose_split(
         *(make_model, cross_entropy, partial(share_of, parts, setting, seed), parts.validation),

@@ -28,8 +28,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
+from benchmarks.choose_split import choose_split
 from benchmarks.networks_and_cycles import CYCLES, SPLITS, described, keep, records
-from csgmcmc import SGHMC, Chain, Cyclical, Posterior, choose_split
+from csgmcmc import SGHMC, Chain, Cyclical, Posterior
 from csgmcmc.checks.calibration import fit_temperature, scaled_scores
 from paper.data import load_digits
 

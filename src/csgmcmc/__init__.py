@@ -12,7 +12,6 @@ from csgmcmc.lr_range import suggest_lr
 from csgmcmc.posterior import Posterior
 from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, AdamSGHMC, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Keep, Ramp, Schedule, Tick
-from csgmcmc.split import choose_split
 from csgmcmc.stacked import Stack, stack
 from csgmcmc.trained import posterior_from_trained
 
@@ -43,7 +42,6 @@ __all__ = [
     "Stepper",
     "Tick",
     "__version__",
-    "choose_split",
     "init_distributed",
     "posterior_from_trained",
     "shutdown_distributed",

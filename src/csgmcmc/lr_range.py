@@ -116,7 +116,7 @@ def suggest_lr(
     schedule = Ramp(steps, lowest / highest, 1.0, shape="exponential", temperature_scale=heat)
     options = {**chain_options, "watch": False, "progress": False, "callbacks": record}
     chain = Chain(copied, loss, loader, make_sampler(params, highest), schedule, **options)
-    generators = chain.stepper.generators
+    generators = chain.stepper.sources.generators
     with preserved_random_state(generators), suppress(DivergedError):
         chain.run()
     return _read(np.array(lrs), np.array(losses), steps, highest, trained)

@@ -223,7 +223,6 @@ WRONG_CONTENTS: dict[str, Callable[[Any], Any]] = {
     "too few groups": with_value([], "sampler", "param_groups"),
     "no noise": without("sampler", "noise"),
     "noise without a step": with_value({"seed": 3}, "sampler", "noise"),
-    "a velocity of another shape": with_value({0: {"velocity": torch.ones(7)}}, "sampler", "state"),
     "no sources": without("sources"),
     "sources of another kind": with_value({}, "sources"),
     "no random state": with_value({}, "sources", "random"),
@@ -289,7 +288,7 @@ def test_another_seed_is_refused_and_none_goes_on_with_that_of_the_run(tmp_path)
     with pytest.raises(Stopped):
         small_chain(tmp_path, callbacks=stop_at(12)).run()
     with pytest.raises(
-        SettingsMismatchError, match=r"seed was 3 when .* and is 4 now; without seed="
+        SettingsMismatchError, match=r"seed was 3 when .* and is 4 now.*; without seed="
     ):
         small_chain(tmp_path, options={"seed": 4}).run(resume=True)
     assert not is_locked(tmp_path / "chains" / "0000.lock")

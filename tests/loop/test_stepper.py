@@ -298,7 +298,7 @@ def test_the_generators_of_a_loader_are_saved_once():
     stepper = make_stepper()
     for _ in range(2):
         next(stepper.batches(loader))
-    assert stepper.generators == [generator]
+    assert stepper.sources.generators == [generator]
 
 
 def test_a_loss_summed_over_the_chains_of_a_stack_names_them_all():

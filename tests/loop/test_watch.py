@@ -172,9 +172,7 @@ def test_nan_in_a_batch_is_warned_of_before_the_chain_diverges():
 
 def test_a_replica_that_does_not_write_is_silent():
     """Of the replicas of a chain, one speaks."""
-    chain = make_chain(num_data=40)
-    chain.stepper.layout = ProcessLayout(replica_id=1, replicas=2)  # after it was made: it is alone
-    assert warned(chain) == []
+    assert warned(make_chain(num_data=40, layout=ProcessLayout(replica_id=1))) == []
 
 
 def test_watching_changes_no_bit_and_costs_the_same_for_a_longer_run():

@@ -78,7 +78,7 @@ def parameter_reports(
     if not groups:
         raise ValueError("no parameter has both lr and temperature above 0")
     draws = [posterior.draws[i] for i in evenly_spaced(len(posterior.draws), MAX_DRAWS)]
-    with preserved_random_state([*stepper.generators, *generators_of(data)]):
+    with preserved_random_state([*stepper.sources.generators, *generators_of(data)]):
         gradients = _Gradients(posterior, loss, data, stepper.settings.get("clip"))
         measured = [*_measure(posterior.model, draws, stepper, groups, gradients)]
     kept = [stepper.schedule(draw.step) for draw in draws]

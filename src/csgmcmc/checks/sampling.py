@@ -82,8 +82,8 @@ def compare_likelihood(posterior: Posterior, run: Run | None) -> LikelihoodRatio
     if run.temperature == 0:  # N does not matter
         return None
     with suppress(ValueError, RuntimeError):  # the likelihood does not fit these batches
-        stepper = run.stepper
-        return likelihood_ratio(posterior, run.loss, run.data, stepper.generators, stepper.trained)
+        generators = run.stepper.sources.generators
+        return likelihood_ratio(posterior, run.loss, run.data, generators, run.stepper.trained)
     return None
 
 

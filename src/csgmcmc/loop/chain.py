@@ -141,7 +141,7 @@ class Chain:
             initialise=initialise,
         )
         self.draws = self.stepper.draws
-        self._batches = None if data is None else self.stepper.attach(data)
+        self._batches = None if data is None else self.stepper.sources.attach(data)
         described = None if data is None else describe_loader(data)
         loop = {"accumulate": self.accumulate, "clip": self.clip, "autocast": str(autocast)}
         self.stepper.settings |= {"data": described, **differing(loop, LOOP_DEFAULTS)}
@@ -170,8 +170,8 @@ class Chain:
         self._modes: list[tuple[nn.Module, bool]] = []
         self._forward = share_gradients(model, layout)
         # A density has no minibatches, and may begin at its mode.
-        self._watches = watch and data is not None
-        self._watch: Watch | None = None
+        watches = watch and layout.writes and data is not None
+        self._watch = Watch(self.stepper, data, loss, SILENCE) if watches else None
 
     def __repr__(self) -> str:
         parts = self.model, self.schedule, self.sampler
@@ -202,11 +202,9 @@ class Chain:
         if check_count("extend", extend, at_least=0):
             stepper.extend(self._planned, extend)
             self.schedule = stepper.schedule
-        if self._watches and stepper.layout.writes and self._watch is None:
-            self._watch = Watch(stepper, self.data, self.loss, SILENCE)
-            if isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
-                words = "the schedule keeps no draws, so that the store stays empty: give it keep="
-                warn(f"{words}{SILENCE}", SamplingWarning)
+        if self._watch and isinstance(self.draws, DrawStore) and self.schedule.total_draws == 0:
+            words = "the schedule keeps no draws, so that the store stays empty: give it keep="
+            warn(f"{words}{SILENCE}", SamplingWarning)
         with ExitStack() as held:
             held.callback(stepper.close)
             if self._folder is not None:
@@ -369,22 +367,18 @@ class Chain:
     def _start(self, resume: bool, extend: int = 0) -> None:
         """Load the last checkpoint, if there is one; without `resume` check that there is none."""
         saved, stepper = self._checkpoints, self.stepper
+        if extend and saved is None and stepper.taken:
+            return  # draws and state are in memory
         if resume or extend:
-            if saved is None and extend and stepper.taken:
-                return  # draws and state are in memory
             if saved is None:
-                raise ValueError(
-                    "resume and extend need checkpoints: keep the draws in a DrawStore, or give "
-                    "checkpoint_dir="
-                )
+                remedy = "keep the draws in a DrawStore, or give checkpoint_dir="
+                raise ValueError(f"resume and extend need checkpoints: {remedy}")
             state = saved.load(partial(restore, saved, stepper), stepper.layout) or {}
-            if self._watch is not None and state.get("watch") is not None:
-                self._watch.start = state["watch"]["start_loss"]
+            if self._watch is not None:
+                self._watch.start = (state.get("watch") or {}).get("start_loss")
             check_same_loss(state.get("loss_of_examples"), self._loss_of_examples())
-            return
-        exists = saved is not None and (saved.newest.exists() or saved.previous.exists())
-        if exists or stepper.taken:
-            where = f" in {self._folder}" if exists else ""
+        elif stepper.taken or (saved and (saved.newest.exists() or saved.previous.exists())):
+            where = "" if saved is None else f" in {self._folder}"
             raise ValueError(
                 f"chain {self.chain_id} has begun already{where}: run(resume=True) resumes it; "
                 "another chain_id or an empty store begins a new one"
@@ -399,8 +393,8 @@ class Chain:
 
     def _loss_of_examples(self) -> float | None:
         """The loss of some examples at the present weights; None if it is not known."""
-        batch = None if self._batches is None else self._batches.examples.batch
-        if self.stepper.layout.replicas > 1 or (self._batches is not None and batch is None):
+        batch = self.stepper.sources.examples.batch
+        if batch is None and self.data is not None:
             return None
         batch = batch if self._device is None else to_device(batch, self._device)
         return steady_loss(self.model, partial(self._losses, batch))

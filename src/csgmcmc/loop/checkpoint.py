@@ -11,7 +11,7 @@ processes can resume from them.
 
 import secrets
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
@@ -216,6 +216,15 @@ def restore(checkpoints: Checkpoints, stepper: "Stepper", state: dict[str, Any])
 def all_tensors(model: nn.Module) -> dict[str, Tensor]:
     """All tensors of a model, including buffers that its state_dict leaves out."""
     return {**dict(model.named_buffers()), **model.state_dict()}
+
+
+def float_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The floating point buffers that a draw keeps, by name."""
+    kept = model.state_dict()
+    for name, value in model.named_buffers():
+        if name in kept and value.is_floating_point():
+            values = local_shard(value.detach())
+            yield name, values.float() if values.dtype.itemsize == 1 else values
 
 
 @torch.no_grad()

@@ -28,9 +28,6 @@ LOOP_DEFAULTS = {"accumulate": 1, "clip": None, "autocast": "None"}
 SCHEDULED = [option for option, _, _ in SCALED]
 """Options whose present values a schedule sets: their initial values are compared."""
 
-REMEDY = "begin anew by run(overwrite=True) of a Chain, or use another folder"
-"""What a run that cannot be resumed says."""
-
 REPLACED_BY_KEEP = {"draws": "per_cycle", "draws_per_cycle": "per_cycle", "every": "every"}
 """Fields of the schedules of 0.2.0, and the field of their `keep` that each has become."""
 
@@ -80,10 +77,15 @@ def check_same(saved: Any, current: Any, field: str = "") -> None:
     elif saved != current:
         longer = field in ("schedule.steps", "schedule.cycles")
         more = "; run(extend=2) of a Chain adds two cycles to a schedule" if longer else ""
-        raise SettingsMismatchError(
-            f"cannot resume: {field} was {saved} when the checkpoint was made, and is {current} "
-            f"now: {REMEDY}{more}"
-        )
+        raise mismatch(field, saved, current, more)
+
+
+def mismatch(what: str, saved: Any, current: Any, more: str = "") -> SettingsMismatchError:
+    """The error of a run that has changed since its checkpoint was made."""
+    return SettingsMismatchError(
+        f"cannot resume: {what} was {saved} when the checkpoint was made, and is {current} now: "
+        f"begin anew by run(overwrite=True) of a Chain, or use another folder{more}"
+    )
 
 
 def with_defaults(settings: Mapping[str, Any], sampler: torch.optim.Optimizer) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from csgmcmc.devices import NARROW_DTYPES
 from csgmcmc.distributed import ProcessLayout
 from csgmcmc.draws import Draws, DrawStore, MemoryDraws
 from csgmcmc.draws.base import tensors_of
-from csgmcmc.errors import DivergedError, DrawConflictError, SettingsMismatchError, warn
+from csgmcmc.errors import DivergedError, DrawConflictError, warn
 from csgmcmc.loop import fingerprint
 from csgmcmc.loop.batches import ResumableBatches
-from csgmcmc.loop.checkpoint import all_tensors, copy_weights, load_sampler
+from csgmcmc.loop.checkpoint import all_tensors, copy_weights, float_buffers, load_sampler
 from csgmcmc.loop.restart import Initialise, initial_values, restart_weights
 from csgmcmc.loop.watch import Watch
 from csgmcmc.noise import Noise
@@ -75,7 +75,7 @@ class Stepper:
         self.batches_per_step = 1.0
         """Number of batches of the loader over which the gradient of one step is averaged."""
         # Replicas may have data of their own each, and do not know whose state they will load.
-        self._sources = ResumableBatches(generators, compare=self.layout.replicas == 1)
+        self.sources = ResumableBatches(generators, compare=self.layout.replicas == 1)
         self._hold_lock, self._initialise = hold_lock, initialise
         self._prepared = 0  # the step that was prepared last: it needs no other restart
         self._due: Tick | None = None  # a draw that is not kept yet: keeping it was interrupted
@@ -93,7 +93,7 @@ class Stepper:
                 )
         self._given_seed = noise.seed if noise is not None and noise.seed_is_given else None
         self._shorter: list[Any] = []  # what the schedule was before it was extended
-        self._masks = {name for name, value in _float_buffers(model) if value.isinf().any()}
+        self._masks = {name for name, value in float_buffers(model) if value.isinf().any()}
         self.restarts = schedule.restarts
         if self.restarts:  # raises an error now, not after the first cycle
             initial_values(model, self.sampled(), (0,), initialise)
@@ -116,11 +116,6 @@ class Stepper:
         return range(self.chain_id, self.chain_id + count)
 
     @property
-    def generators(self) -> list[Generator]:
-        """Generators whose state is saved, those of the loader included."""
-        return self._sources.generators
-
-    @property
     def done(self) -> bool:
         """Whether all steps of the schedule have been taken."""
         return self.taken >= self.schedule.steps
@@ -131,10 +126,10 @@ class Stepper:
         Raises a `ValueError` where these would change steps before them.
         """
         self.schedule = fingerprint.extended(schedule, cycles)
-        for more in range(cycles):
-            shorter = fingerprint.describe_schedule(fingerprint.with_cycles(schedule, more))
-            self._shorter.append(fingerprint.completed(shorter))
         self.settings["schedule"] = fingerprint.describe_schedule(self.schedule)
+        shorter = [fingerprint.with_cycles(schedule, more) for more in range(cycles)]
+        described = map(fingerprint.describe_schedule, shorter)
+        self._shorter = [fingerprint.completed(each) for each in described]
 
     def batches(self, loader: Iterable[Any], *, order: str = "loader") -> Iterator[Any]:
         """Batches of `loader`, epoch after epoch, until the schedule ends.
@@ -144,7 +139,7 @@ class Stepper:
         same batches in reverse order (Paulin et al. 2024), which are kept in memory. In a fixed
         order of batches of one size, their bias is then of second order in the step size.
         """
-        batches = self._sources.attach(loader, order)
+        batches = self.sources.attach(loader, order)
         is_alone = self.layout.writes and self.layout.replicas == 1 and not is_sharded(self.model)
         if self.taken == 0 and is_alone:
             self._watch = Watch(self, loader)
@@ -158,10 +153,6 @@ class Stepper:
                 yield batch
         finally:
             self.close()
-
-    def attach(self, loader: Iterable[Any]) -> ResumableBatches:
-        """Make the position in `loader` part of `state_dict`; returns its endless batches."""
-        return self._sources.attach(loader)
 
     def step(self, loss: Tensor | float | None = None) -> Tick:
         """Take the step whose gradients have been computed; returns its tick.
@@ -213,8 +204,7 @@ class Stepper:
             self._keep_due()
             seed = getattr(self._noise, "seed", 0)  # as the noise: by seed, chain and step
             keys = [(seed, chain_id, tick.step) for chain_id in self.chain_ids]
-            sampled = self.sampled()
-            restart_weights(self.model, sampled, tick.restart, keys, self._initialise)
+            restart_weights(self.model, self.sampled(), tick.restart, keys, self._initialise)
             self.sampler.state.clear()
         self._prepared = self.taken
 
@@ -245,7 +235,7 @@ class Stepper:
         tick = tick or self.schedule(max(self.taken - 1, 0))
         for param in self.sampled():
             self._check_finite("a weight", local_shard(param.detach()), tick)
-        for name, value in _float_buffers(self.model):
+        for name, value in float_buffers(self.model):
             if name not in self._masks or value.isnan().any():  # a mask may be infinite
                 self._check_finite(f"the buffer {name}", value, tick)
 
@@ -282,11 +272,8 @@ class Stepper:
         fingerprint.check_no_lr_scheduler(self.sampler)
         seed = getattr(self._noise, "seed", None)
         if self.resumed and self._given_seed not in (None, seed):
-            raise SettingsMismatchError(
-                f"cannot resume: seed was {seed} when the checkpoint was made, and is "
-                f"{self._given_seed} now; without seed= the sampler continues with that of the "
-                "checkpoint"
-            )
+            more = "; without seed= the sampler continues with that of the checkpoint"
+            raise fingerprint.mismatch("seed", seed, self._given_seed, more)
         if len(set(self.layout.gather((seed, self.chain_id)))) > 1:
             raise ValueError(
                 f"the replicas of chain {self.chain_id} have different seeds or chain numbers: "
@@ -294,11 +281,9 @@ class Stepper:
             )
         if self._hold_lock:
             self.lock()
-        stored: set[int] = set()
-        if self.layout.writes:
-            stored = {draw.step for one in self.chain_ids for draw in self.draws.of_chain(one)}
-        has_begun = bool(stored) and not (self.resumed or self.taken)
-        if any(self.layout.gather(has_begun)):
+        own = self.chain_ids if self.layout.writes else ()
+        stored = {draw.step for chain_id in own for draw in self.draws.of_chain(chain_id)}
+        if any(self.layout.gather(bool(stored) and not (self.resumed or self.taken))):
             where = f" in {self.draws.path}" if isinstance(self.draws, DrawStore) else ""
             raise ValueError(
                 f"chain {self.chain_id} has draws already{where}: load a checkpoint to resume "
@@ -376,7 +361,7 @@ class Stepper:
         """
         self._keep_due()
         model, sampler = all_tensors(self.model), self.sampler.state_dict()
-        state = {"model": model, "sampler": sampler, "sources": self._sources.state_dict()}
+        state = {"model": model, "sampler": sampler, "sources": self.sources.state_dict()}
         return pytree.tree_map(
             lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else plain_value(leaf),
             {**self.position(), **state},
@@ -385,7 +370,7 @@ class Stepper:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from `state`; `SettingsMismatchError` if the settings differ."""
         self.load_position(state)
-        self._sources.load_state_dict(state["sources"])
+        self.sources.load_state_dict(state["sources"])
         copy_weights(self.model, state["model"])
         load_sampler(self.sampler, state["sampler"])
 
@@ -413,12 +398,3 @@ class Stepper:
     def _noise(self) -> Any:
         noise = getattr(self.sampler, "noise", None)
         return noise if isinstance(noise, Noise) else None
-
-
-def _float_buffers(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The floating point buffers that a draw keeps, by name."""
-    kept = model.state_dict()
-    for name, value in model.named_buffers():
-        if name in kept and value.is_floating_point():
-            values = local_shard(value.detach())
-            yield name, values.float() if values.dtype.itemsize == 1 else values

@@ -1,4 +1,4 @@
-"""A budget split into networks and cycles: one network, two, or one for each cycle.
+"""How a trial splits a budget into networks and cycles: one network, two, or one for each cycle.
 
 Short cycles make networks that are not trained, for which it is always better to continue. So the
 trial keeps the steps of a cycle and takes fewer data, in batches that are smaller by the same

@@ -9,7 +9,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy, gaussian_nll_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import SGHMC, Cyclical, MemoryDraws, Posterior, choose_split, split
+from benchmarks import choose_split as split
+from benchmarks.choose_split import choose_split
+from csgmcmc import SGHMC, Cyclical, MemoryDraws, Posterior
 from csgmcmc.posterior import Gaussian
 
 SCHEDULE = Cyclical(80, cycles=4, exploration=0.5, draws_per_cycle=2, burn_in=3)
