@@ -16,7 +16,6 @@ from torch.nn.functional import cross_entropy
 from csgmcmc.arguments import shown
 from csgmcmc.estimators.base import BayesianMLP
 from csgmcmc.estimators.ladder import SMOOTHING, Floats
-from csgmcmc.estimators.network import Module
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.posterior.weights import log_mean, stacking_weights
 
@@ -40,7 +39,6 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         activation: str = "silu",
         *,
         class_weight: dict[Any, float] | str | None = None,
-        module: Module | None = None,
         lr: float | None = None,
         temperature: float | Sequence[float] = (1.0, 1.0, 0.1, 0.01),
         prior_scale: float | Sequence[float] = (0.2, 1.0, 3.0, 8.0),
