@@ -126,4 +126,4 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff format
 
 clean: ## Remove what was made here
-	rm -rf $(VENV) $(PEERS) $(LOWEST) site runs dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(PEERS)-tables $(LOWEST) site runs dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -25,7 +25,8 @@ def test_the_tables_are_the_stored_ones(tables_beside):
 
 
 def test_records_are_json_and_are_there_once(tables_beside):
-    for path in tables_beside.RESULTS.glob("*.jsonl"):
+    paths = [*map(tables_beside.path_of, ("bde", "uci"))]
+    for path in (*paths, tables_beside.RESULTS / "defaults-report.jsonl"):
         lines = path.read_text(encoding="utf-8").splitlines()
         found = [json.loads(line, parse_constant=pytest.fail) for line in lines]
         names = ("table", "model", "number", "split")
