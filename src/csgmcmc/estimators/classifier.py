@@ -78,7 +78,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
 
     def _evidence(self, posterior: Posterior, rows: Tensor, targets: Tensor, count: int) -> Floats:
         """Log-probability of each row's class under each member."""
-        scores = posterior.log_scores([(rows, targets)]).cpu().numpy()
+        scores = posterior.log_scores([(rows, targets)]).numpy()
         return log_mean(scores.reshape(count, -1, len(rows)).swapaxes(0, 1))
 
     def _weigh(self, evidence: Floats, targets: Tensor, points: Floats) -> tuple[Floats, float]:

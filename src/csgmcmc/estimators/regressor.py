@@ -89,7 +89,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         fitted = self._rows_to_check[0][:MAX_ROWS_OF_NOISE]
         found: Any = self.posterior_.predict_loader([fitted])
         variances = self._in_units_of_targets(found).noise_variance
-        std = variances.mean(0).double().sqrt().cpu().numpy()
+        std = variances.mean(0).sqrt().numpy()
         self.noise_std_ = std if std.ndim else float(std)
         return self
 
@@ -106,8 +106,8 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
     def _evidence(self, posterior: Posterior, rows: Tensor, targets: Tensor, count: int) -> Floats:
         """Mean and mean square of each row's targets under each member."""
         found: Any = posterior.predict_loader([rows], members=True)
-        loc, scale = (found.mixture.parameters[name].cpu().numpy() for name in ("loc", "scale"))
-        moments = np.stack([loc, scale**2 + loc**2], axis=2).astype(float)
+        loc, scale = (found.mixture.parameters[name].numpy() for name in ("loc", "scale"))
+        moments = np.stack([loc, scale**2 + loc**2], axis=2)
         return moments.reshape(count, -1, *moments.shape[1:]).mean(1)
 
     def _weigh(self, evidence: Floats, targets: Tensor, points: Floats) -> tuple[Floats, float]:
@@ -132,8 +132,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         return self._in_units_of_targets(self._predictive(X, members=members))
 
     def _in_units_of_targets(self, found: NumberPredictive) -> NumberPredictive:
-        given, device = (self._target_mean, self._target_scale), found.mean.device
-        mean, scale = (torch.from_numpy(each).to(device) for each in given)
+        mean, scale = map(torch.from_numpy, (self._target_mean, self._target_scale))
         outputs = 0 if self._squeezes else slice(None)
         members, mixture = found.members, found.mixture
         if mixture is not None:
@@ -165,7 +164,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         for rows in self._features(X).split(PREDICTION_BATCH_SIZE):
             found: Any = self.posterior_.predict_loader([rows], members=True)
             parts.append(self._in_units_of_targets(found).quantile(levels))
-        return torch.cat(parts, dim=1).double().cpu().numpy()
+        return torch.cat(parts, dim=1).numpy()
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Floats:
         """Lower and upper ends of central intervals, of shape (2, rows[, outputs]).
@@ -185,5 +184,5 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
             return_std: return a pair of means and standard deviations.
         """
         found = self.predictive(X)
-        mean = found.mean.double().cpu().numpy()
-        return (mean, found.variance.double().sqrt().cpu().numpy()) if return_std else mean
+        mean = found.mean.numpy()
+        return (mean, found.variance.sqrt().numpy()) if return_std else mean
