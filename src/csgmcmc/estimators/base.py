@@ -82,7 +82,7 @@ class BayesianMLP(BaseEstimator):
         batch_size: maximum number of rows in a minibatch; by default 128, or 256 of more than 5000
             rows.
         max_seconds: no cycle begins that would end later; a fit that is cut short warns. More than
-            100 only matters on a slow machine.
+            120 only matters on a slow machine.
         random_state: seed of initial weights, folds, data order and noise, or a
             `numpy.random.RandomState`. The same integer gives the same fit.
         verbose: show the progress of a fit.

@@ -39,7 +39,7 @@ class Size(NamedTuple):
             check_count("batch_size", batch_size, at_least=1),
             folds=5 if rows < 1000 else max(10, rows // MOST_HELD_OUT),
             first=min(max(rows, 400), 1000),
-            seconds=min(max(5.0, 5 * (rows / 500) ** 3), 100.0),
+            seconds=min(max(5.0, 5 * (rows / 500) ** 3), 120.0),
             epochs=None if epochs is None else check_number("epochs", epochs, above=0),
             cycles=None if cycles is None else check_count("cycles", cycles, at_least=1, below=30),
         )
