@@ -1,11 +1,10 @@
-"""Estimators with a module on the device, and with it as torch's default."""
+"""Estimators, stores and posteriors with the device as torch's default."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from csgmcmc import DrawStore, Posterior
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
@@ -20,42 +19,6 @@ SHORT: dict[str, Any] = {
 }
 ROWS, LABELS = (tensor.numpy() for tensor in points(60).tensors)
 NUMBERS = ROWS @ np.arange(1.0, 7.0) + 3
-
-
-def module(features, outputs):
-    return nn.Sequential(nn.Linear(features, 8), nn.Tanh(), nn.Dropout(0.1), nn.Linear(8, outputs))
-
-
-def on(where):
-    """A function that makes a module there, with the initial weights of the CPU."""
-    return lambda features, outputs: module(features, outputs).to(where)
-
-
-@pytest.mark.parametrize("plain", [True, False], ids=["one fold", "held-out rows"])
-def test_a_classifier_with_a_module_on_the_device(plain, device):
-    further: dict[str, Any] = {"prior_scale": 1.0, "temperature": 0.3} if plain else {}
-    fitted = BayesianMLPClassifier(module=on(device), **SHORT, **further).fit(ROWS, LABELS)
-    assert next(fitted.module_.parameters()).device.type == device.type
-    probs = fitted.predict_proba(ROWS)
-    assert probs.shape == (60, 3)
-    assert (fitted.predict(ROWS) == LABELS).mean() > 0.5
-    assert fitted.check(ROWS, LABELS).numbers
-
-
-@pytest.mark.parametrize("outputs", [1, 2])
-def test_a_regressor_with_a_module_on_the_device(outputs, device):
-    targets = NUMBERS if outputs == 1 else np.stack([NUMBERS, ROWS[:, 0]], 1)
-    fitted = BayesianMLPRegressor(module=on(device), **SHORT).fit(ROWS, targets)
-    mean, std = fitted.predict(ROWS, return_std=True)
-    assert mean.shape == std.shape == targets.shape
-    low, high = fitted.predict_interval(ROWS)
-    assert (low < high).all()
-    assert fitted.score(ROWS, targets) > 0.1
-    assert fitted.predictive(ROWS).mean.device.type == device.type
-    assert fitted.check(ROWS, targets).numbers
-
-
-# torch.set_default_device
 
 
 @pytest.mark.parametrize("kind", [BayesianMLPClassifier, BayesianMLPRegressor])

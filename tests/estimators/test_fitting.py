@@ -1,4 +1,4 @@
-"""What both estimators do, with the network that they make and with a user's own."""
+"""What both estimators do."""
 
 import copy
 import inspect
@@ -19,7 +19,6 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
-from torch import nn
 
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
 from csgmcmc.estimators.size import Size
@@ -40,23 +39,6 @@ def answers(estimator, rows):
     if isinstance(estimator, BayesianMLPClassifier):
         return estimator.predict_proba(rows)
     return np.stack(estimator.predict(rows, return_std=True), axis=1)
-
-
-class Net(nn.Module):
-    """A user's network, with what draws from torch's generator and what has buffers."""
-
-    def __init__(self, features: int, outputs: int) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(features, 8),
-            nn.BatchNorm1d(8),
-            nn.ReLU(),
-            nn.Dropout(0.1),
-            nn.Linear(8, outputs),
-        )
-
-    def forward(self, features):
-        return self.layers(features)
 
 
 @BOTH
@@ -89,13 +71,12 @@ def test_feature_names_are_checked(kind):
 
 
 @BOTH
-@pytest.mark.parametrize("module", [None, Net], ids=["own", "user's"])
-def test_random_state_determines_fit_and_global_state_is_unchanged(kind, module):
+def test_random_state_determines_fit_and_global_state_is_unchanged(kind):
     features, targets = table(kind)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     one, same, other = (
         answers(
-            kind(**{**SMALL, "module": module, "random_state": seed}).fit(features, targets),
+            kind(**{**SMALL, "random_state": seed}).fit(features, targets),
             features,
         )
         for seed in (0, 0, 1)
@@ -127,11 +108,10 @@ def through_joblib(estimator):
 
 
 @BOTH
-@pytest.mark.parametrize("module", [None, Net], ids=["own", "user's"])
 @pytest.mark.parametrize("copied", [pickled, through_joblib, copy.deepcopy])
-def test_copies_predict_the_same(kind, module, copied):
+def test_copies_predict_the_same(kind, copied):
     features, targets = table(kind)
-    estimator = kind(**{**SMALL, "module": module}).fit(features, targets)
+    estimator = kind(**SMALL).fit(features, targets)
     other = copied(estimator)
     assert_array_equal(answers(other, features), answers(estimator, features))
     again = copied(estimator)  # what it has kept for its predictions does not matter
@@ -153,16 +133,6 @@ def test_pipeline_and_grid_search(kind):
     search = GridSearchCV(pipeline, grid, cv=2, **RAISE).fit(features, targets)
     assert search.best_params_[f"{step}__temperature"] in (0.1, 1.0)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-
-
-def test_cross_validation_with_a_module():
-    features, targets = iris()
-    module = nn.Linear(4, 3)
-    estimator = BayesianMLPClassifier(**{**SMALL, "module": module})
-    other: Any = clone(estimator)
-    assert other.module is not module
-    assert torch.equal(other.module.weight, module.weight)
-    assert cross_val_score(estimator, features, targets, cv=2, **RAISE).mean() > 0.5
 
 
 def test_grid_search_in_processes_equals_sequential_search():
@@ -188,28 +158,6 @@ def test_clone_has_arguments_but_no_fitted_attributes(kind):
     assert other.get_params() == estimator.get_params()
     assert not hasattr(other, "draws_")
     assert_array_equal(other.fit(features, targets).predict(features), estimator.predict(features))
-
-
-@BOTH
-def test_given_module_is_not_changed(kind):
-    features, targets = table(kind)
-    outputs = 3 if kind is BayesianMLPClassifier else 1
-    module = nn.Linear(features.shape[1], outputs)
-    module.bias.requires_grad_(False)
-    start = copy.deepcopy(module)
-    estimator = kind(**{**SMALL, "module": module}).fit(features, targets)
-    assert torch.equal(module.weight, start.weight)
-    name = "bias" if kind is BayesianMLPClassifier else "network.bias"
-    assert torch.equal(estimator.draws_[-1].tensors()[name], start.bias)  # which is frozen
-    other = estimator.draws_[-1].tensors()[name.replace("bias", "weight")]
-    assert not torch.equal(other, start.weight)
-
-
-def test_lazy_module_and_mean_without_output_dimension():
-    features, targets = table(BayesianMLPRegressor)
-    lazy = nn.Sequential(nn.LazyLinear(1), nn.Flatten(0))
-    estimator = BayesianMLPRegressor(**{**SMALL, "module": lazy}).fit(features, targets)
-    assert estimator.predict(features).shape == targets.shape
 
 
 @BOTH
@@ -302,13 +250,6 @@ def test_fit_does_not_depend_on_number_of_threads(kind):
         ({"draws_per_cycle": 0}, "draws_per_cycle must be"),
         ({"exploration": 1.0}, "exploration must be"),
         ({"lr": 1e30}, r"lr=1e\+30"),
-        ({"module": 3}, "module must be .* got 3"),
-        ({"module": lambda *_: 3}, "module must be .* got 3"),
-        ({"module": nn.Linear(5, 3)}, "module does not take rows"),
-        ({"module": nn.Linear(4, 2)}, r"module must return .* got \(2, 2\)"),
-        ({"module": nn.Identity()}, r"module must return .* got \(2, 4\)"),
-        ({"module": nn.LSTM(4, 3)}, "module must return .* got a tuple"),
-        ({"module": nn.Linear(4, 3).requires_grad_(False)}, "module has no trainable"),
     ],
 )
 def test_invalid_options_raise(options, message):

@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm
 from sklearn.datasets import make_friedman1
 from sklearn.metrics import r2_score
-from torch import nn
 
 from csgmcmc.errors import DivergedError
 from csgmcmc.estimators import BayesianMLPRegressor
@@ -250,18 +249,9 @@ def test_extreme_numbers_do_not_determine_predictions():
     assert np.abs(errors).max() < 10  # it was 38
 
 
-@pytest.mark.parametrize("noise", ["constant", "per row"])
-def test_module_with_either_kind_of_noise(noise):
-    features, targets = line(0.3)
-    options = {**SMALL, "module": nn.Linear if noise == "per row" else nn.Linear(3, 1)}
-    estimator = BayesianMLPRegressor(**{**options, "epochs": 100}, noise=noise)
-    estimator.fit(features, targets)
-    assert estimator.score(features, targets) > 0.9
-    variance = estimator.predictive(features).noise_variance
-    varies = variance.std() > 1e-6 * variance.mean()
-    assert varies == (noise == "per row")
+def test_unknown_noise_raises():
     with pytest.raises(ValueError, match="noise must be"):
-        BayesianMLPRegressor(**SMALL, noise="some").fit(features, targets)
+        BayesianMLPRegressor(**SMALL, noise="some").fit(*line(0.3))
 
 
 @pytest.mark.slow

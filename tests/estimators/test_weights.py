@@ -1,5 +1,6 @@
 """Weights of rows and classes, folds, and the weights of cycles."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris, make_moons
 
+from csgmcmc import AdamSGHMC, Chain
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor, chains
 from csgmcmc.estimators.ladder import SMOOTHING, Rung, gaussian_stacking, make_folds, make_ladder
 from csgmcmc.estimators.network import Perceptron
@@ -169,35 +171,44 @@ def test_single_prior_scale_uses_all_rows_and_equal_weights():
 
 
 def test_networks_of_a_stack_equal_those_run_one_by_one():
-    """Batched products, priors and temperatures are held to single networks: a user's module."""
-    table: Any = load_iris(return_X_y=True)
-    features, classes = (column[3:] for column in table)  # folds of different sizes
-    options: Any = {**SMALL, "batch_size": 59, "temperature": (1.0, 0.3), "prior_scale": (1.0, 2.0)}
-    one = BayesianMLPClassifier(**options).fit(features, classes)
-
-    class Alone(torch.nn.Module):
-        """The same network, hidden from what stacks perceptrons."""
-
-        def __init__(self, inputs: int, outputs: int) -> None:
-            super().__init__()
-            self.network = Perceptron((inputs, 8, outputs), "silu")
-
-        def forward(self, rows: torch.Tensor) -> torch.Tensor:
-            return self.network(rows)
-
-    def same_priors(network: Any, prior_scale: float) -> dict[str, torch.Tensor]:
-        found = network.network.precisions(prior_scale)
-        return {f"network.{name}": value for name, value in found.items()}
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chains, "precisions_of", same_priors)
-        other = BayesianMLPClassifier(**options, module=Alone).fit(features, classes)
-    assert [*one.draws_] == [*other.draws_]
-    for first, second in zip(one.draws_, other.draws_, strict=True):
-        for name, value in first.tensors().items():
-            found = second.tensors()[f"network.{name}"]
-            torch.testing.assert_close(value, found, rtol=1e-3, atol=1e-4)
-    assert_allclose(one.weights_, other.weights_, atol=1e-3)
-    samplers = (each._run_to_check[1] for each in (one, other))
-    for mine, theirs in zip(*(each.state.values() for each in samplers), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-5)
+    """Batched products, orders of rows, priors and temperatures are held to single networks."""
+    features, classes = load_iris(return_X_y=True)
+    table = torch.from_numpy(features).float(), torch.from_numpy(classes), torch.ones(150)
+    ladder = (Rung(1.0, 1.0), Rung(2.0, 0.3))
+    options: Any = {"lr": 0.01, "num_data": 120.0}
+    rows = [torch.arange(30, 150), torch.arange(120)]
+    torch.manual_seed(0)
+    stacked = [Perceptron((4, 8, 3), "silu") for _ in range(4)]
+    alone = copy.deepcopy(stacked)
+    loss: Any = BayesianMLPClassifier()._loss
+    parts: Any = (chains.Batches(table, rows, 59, seed=7), loss, 0.5, 0.3, 4, options, 7, False)
+    networks = chains.Networks(stacked, ladder, *parts)
+    networks.run_cycle(60, [0, 1])
+    for one, network in enumerate(alone):
+        chain, rung = divmod(one, 2)
+        scale, temperature, _ = ladder[rung]
+        by_shape = {
+            param.shape: network.precisions(scale)[name] / temperature
+            for name, param in network.named_parameters()
+        }
+        further: Any = {"damping": chains.DAMPING, "seed": 8, "chain_id": one}
+        sampler = AdamSGHMC(
+            network.parameters(), prior=chains.ByShape(by_shape), **options, **further
+        )
+        draws = Chain(
+            network,
+            lambda outputs, columns, hot=temperature: loss(outputs, columns) / hot,
+            chains.Batches(table, [rows[chain]], 59, seed=8 + chain),
+            sampler,
+            chains.Careful(60, 1, 0.5, 4, sampling_lr=0.3),
+            progress=False,
+            watch=False,
+        ).run()
+        for found, expected in zip(networks.draws[chain, 0, rung], draws, strict=True):
+            for name, value in expected.tensors().items():
+                torch.testing.assert_close(found.tensors()[name], value, rtol=1e-3, atol=1e-4)
+        if chain == 0:
+            _, other, _ = networks.run_of(rung)
+            for mine, theirs in zip(other.state.values(), sampler.state.values(), strict=True):
+                scale = theirs["scale"] / temperature**0.5
+                torch.testing.assert_close(mine["scale"], scale, rtol=1e-3, atol=1e-5)

@@ -20,14 +20,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import Tensor
 
 from csgmcmc.arguments import check_choice, check_count, check_number, counted
 from csgmcmc.draws import Draw
 from csgmcmc.errors import DivergedError
 from csgmcmc.estimators.chains import Batches, Networks
 from csgmcmc.estimators.ladder import Floats, Numbers, make_folds, make_ladder
-from csgmcmc.estimators.network import ACTIVATIONS, Perceptron, is_perceptron, own_module
+from csgmcmc.estimators.network import ACTIVATIONS, Perceptron, WithNoise
 from csgmcmc.estimators.size import Size, seconds_of_step
 from csgmcmc.loop import Stepper
 from csgmcmc.posterior import Posterior
@@ -49,7 +49,7 @@ MAX_ROWS_TO_CHECK = 2000  # training rows that are kept, for `check` to evaluate
 
 
 class BayesianMLP(BaseEstimator):
-    """Columns are standardised; a perceptron beside a linear model, or your `module`, predicts.
+    """Columns are standardised; a perceptron beside a linear model predicts.
 
     Numbers more than 4 standard deviations from the mean of their column are shortened: beyond that
     they grow as the logarithm, so that one extreme row does not determine a prediction.
@@ -64,10 +64,6 @@ class BayesianMLP(BaseEstimator):
         hidden_layer_sizes: widths of the hidden layers, or a single width; () is a linear model.
             By default two or three layers, which are wider for more rows.
         activation: between the layers: "relu", "silu" or "tanh".
-        module: a network to sample instead of the perceptron: a `torch.nn.Module`, which is copied,
-            or a function (or class) that makes one from the numbers of features and of outputs. It
-            returns one logit per class, or one mean per target. `hidden_layer_sizes` and
-            `activation` are then ignored, and the networks run one after another.
         lr: step size at the start of each cycle, as for `torch.optim.Adam`; by default 0.01,
             or 0.02 of the regressor, which is lowered if the fit diverges.
         temperature: 1 samples the posterior; below 1 is a cold posterior, 0 optimises. A number, or
@@ -75,8 +71,7 @@ class BayesianMLP(BaseEstimator):
         prior_scale: width of the prior: a weight has the standard deviation prior_scale /
             sqrt(inputs of its layer). With a list, each chain has a network for each of them, and
             these are weighted by how well they predict rows that their chain has not seen. With a
-            single number, all networks learn from all rows and have equal weights. For a `module`
-            it is the standard deviation of each of its weights.
+            single number, all networks learn from all rows and have equal weights.
         epochs: passes over the rows of all cycles together; by default as many as the table needs.
         chains: number of chains, each with its own initial weights and, with several widths of the
             prior, its own held-out rows: a fifth, or a tenth of 1000 and more, at most about 4000.
@@ -179,10 +174,10 @@ class BayesianMLP(BaseEstimator):
         if self.lr is not None:
             self.lr_ = check_number("lr", self.lr, above=0)
         num_data = float(sample_weight.sum()) * batches.rows_per_epoch / len(X)
+        sizes = [features.shape[1], *self._size.widths, outputs]
         for _ in range(4 if self.lr is None else 1):
             with seeded(seed):  # initial weights are drawn from the global generators
-                each = [self._network(features, outputs, rung.per_row) for rung in ladder * chains]
-            self._is_perceptron = is_perceptron(each[0])
+                each = [self._network(sizes, rung.per_row) for rung in ladder * chains]
             self.module_ = copy.deepcopy(each[-1]).eval()
             networks = Networks(
                 *(each, ladder, batches, self._loss),
@@ -210,21 +205,19 @@ class BayesianMLP(BaseEstimator):
         self.draws_[-1].load_into(self.module_)
         self.posterior_ = self._posterior(self.draws_, self._draw_weights(self.draws_))
         some = torch.from_numpy(random.permutation(len(X))[:MAX_ROWS_TO_CHECK])
-        self._rows_to_check = [column[some] for column in table]
+        self._rows_to_check = (features[some].double(), targets[some], weights[some])
         return self
 
-    def _network(self, features: Tensor, outputs: int, per_row: bool, noisy: int = 0) -> nn.Module:
-        """An initial network; of its outputs, `noisy` are scales of noise, which may be per row."""
+    def _network(self, sizes: Sequence[int], per_row: bool) -> Perceptron | WithNoise:
+        """An initial network, whose noise, if it has any, may be per row."""
         del per_row
-        if self.module is not None:
-            return own_module(self.module, features, outputs)
-        return Perceptron([features.shape[1], *self._size.widths, outputs], self.activation, noisy)
+        return Perceptron(sizes, self.activation)
 
     def _run(self, networks: Networks, held_out: list[Numbers]) -> None:
         """Run cycles as long as they help."""
         started, spent, last, size = time.monotonic(), 0.0, 0.0, self._size
         alive, evidence, scores = list(range(len(self.ladder_))), [], [-np.inf]
-        begun, rows = started, networks.batches.batch_size * len(networks.batches.chain_ids)
+        begun, rows = started, networks.batches.batch_size * len(networks.batches.rows)
         budget = min(size.seconds, self.max_seconds)
         for cycle, planned in enumerate(size.cycle_lengths(len(networks.batches))):
             step, steps = seconds_of_step(networks.networks[0], len(alive) * rows), planned
@@ -261,7 +254,7 @@ class BayesianMLP(BaseEstimator):
         for chain, rows in enumerate(held_out):
             members = networks.last_of(chain)
             posterior = self._posterior([draw for draws in members for draw in draws])
-            known = (self._inputs(table[0][rows]), table[1][rows])
+            known = (table[0][rows].double(), table[1][rows])
             parts.append(self._evidence(posterior, *known, len(members)))
         evidence.append(np.concatenate(parts, axis=1))
         order = torch.from_numpy(np.concatenate(held_out))
@@ -278,17 +271,10 @@ class BayesianMLP(BaseEstimator):
     # Predicting
 
     def _posterior(self, draws: Sequence[Draw], weights: Any = "uniform") -> Posterior:
-        # A perceptron predicts in double precision, with all draws at once, so that the prediction
-        # of a row does not depend on the other rows. A user's own module may support neither.
-        plain = self._is_perceptron
-        return Posterior(
-            copy.deepcopy(self.module_).double() if plain else self.module_,
-            draws,
-            likelihood=self._likelihood,
-            weights=weights,
-            vectorize=plain,
-            progress=False,
-        )
+        # Double precision, so that the prediction of a row does not depend on the other rows.
+        network = copy.deepcopy(self.module_).double()
+        options: Any = {"likelihood": self._likelihood, "vectorize": True, "progress": False}
+        return Posterior(network, draws, weights=weights, **options)
 
     def _scaled(self, rows: NDArray[np.float64]) -> Tensor:
         """Standardised rows, whose numbers beyond `TAIL` are shortened."""
@@ -297,15 +283,11 @@ class BayesianMLP(BaseEstimator):
         beyond = numbers - within
         return torch.from_numpy(within + np.sign(beyond) * np.log1p(np.abs(beyond)))
 
-    def _inputs(self, features: Tensor) -> Tensor:
-        """Standardised rows as `posterior_` takes them."""
-        return features.double() if self._is_perceptron else features.float()
-
     def _features(self, X: ArrayLike) -> Tensor:
-        """Rows as the networks take them."""
+        """Rows as `posterior_` takes them."""
         check_is_fitted(self, "posterior_")
-        rows = _dense(_validate(self, X, dtype=np.float64, accept_sparse="csr", reset=False))
-        return self._inputs(self._scaled(rows))
+        rows = _validate(self, X, dtype=np.float64, accept_sparse="csr", reset=False)
+        return self._scaled(_dense(rows))
 
     def _predictive(self, X: ArrayLike, *, members: bool = False) -> Any:
         """The posterior predictive for rows, in standardised units."""
@@ -330,14 +312,12 @@ class BayesianMLP(BaseEstimator):
         found = self.posterior_.check(rows)
         rung = int(self.weights_.sum(0).argmax())
         draws = [one for one in self.draws_ if one.chain_id % len(self.ladder_) == rung]
-        fitted, wanted, weights = self._rows_to_check
-        table = (self._inputs(fitted), wanted.to(targets.dtype), weights.to(features.dtype))
-        every_row = torch.arange(len(weights), device="cpu")
+        every_row = torch.arange(len(self._rows_to_check[0]), device="cpu")
         sampled = self._posterior(draws, self._draw_weights(draws)).check(
             [(features[:1], targets[:1])],
             run=Stepper(*self._run_to_check),
             loss=self._loss,
-            data=Batches(table, [every_row], self._size.batch_size, seed=0),
+            data=Batches(self._rows_to_check, [every_row], self._size.batch_size, seed=0),
         )
         measured = {"sampling": sampled.sampling, "parameters": sampled.parameters}
         found = replace(found, **measured, numbers={**sampled.numbers, **found.numbers})

@@ -16,7 +16,6 @@ from torch.nn.functional import cross_entropy
 from csgmcmc.arguments import shown
 from csgmcmc.estimators.base import BayesianMLP
 from csgmcmc.estimators.ladder import SMOOTHING, Floats
-from csgmcmc.estimators.network import Module
 from csgmcmc.posterior import ClassPredictive, Posterior
 from csgmcmc.posterior.weights import log_mean, stacking_weights
 
@@ -40,7 +39,6 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
         activation: str = "silu",
         *,
         class_weight: dict[Any, float] | str | None = None,
-        module: Module | None = None,
         lr: float | None = None,
         temperature: float | Sequence[float] = (1.0, 1.0, 0.1, 0.01),
         prior_scale: float | Sequence[float] = (0.2, 1.0, 3.0, 8.0),
@@ -80,7 +78,7 @@ class BayesianMLPClassifier(ClassifierMixin, BayesianMLP):
 
     def _evidence(self, posterior: Posterior, rows: Tensor, targets: Tensor, count: int) -> Floats:
         """Log-probability of each row's class under each member."""
-        scores = posterior.log_scores([(rows, targets)]).cpu().numpy()
+        scores = posterior.log_scores([(rows, targets)]).numpy()
         return log_mean(scores.reshape(count, -1, len(rows)).swapaxes(0, 1))
 
     def _weigh(self, evidence: Floats, targets: Tensor, points: Floats) -> tuple[Floats, float]:

@@ -1,6 +1,5 @@
-"""The networks of an estimator: perceptrons beside a linear model, or the user's own module."""
+"""The networks of an estimator: perceptrons beside a linear model."""
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -10,15 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from csgmcmc.arguments import check_count, check_items, shown
+from csgmcmc.arguments import check_count, check_items
 from csgmcmc.stacked import Stack
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 MIN_SCALE = 1e-3  # of the noise: a thousandth of the targets' standard deviation
 SCALE_PRIOR = 3.0  # standard deviation of the prior of the constant part of the noise
-
-Module = nn.Module | Callable[[int, int], nn.Module]
-"""A network, or a function (or class) that makes one from the numbers of features and outputs."""
 
 
 def check_widths(hidden: int | Iterable[int]) -> list[int]:
@@ -91,72 +87,32 @@ class Perceptrons(Stack):
 
 
 class WithNoise(nn.Module):
-    """A network with Gaussian noise, which is the same for all rows, or depends on the row.
+    """A perceptron with Gaussian noise, which is the same for all rows, or depends on the row.
 
     Args:
-        network: its first outputs are means; those that follow are added to the scales of the
-            noise, before a softplus.
-        outputs: number of means.
-        per_row: whether they are.
+        network: the second half of its outputs is added to the scales of the noise, before a
+            softplus, if the noise depends on the row.
+        per_row: whether it does.
     """
 
-    def __init__(self, network: nn.Module, outputs: int, *, per_row: bool) -> None:
+    def __init__(self, network: Perceptron, *, per_row: bool) -> None:
         super().__init__()
-        self.network, self.outputs = network, outputs
-        device = next(network.parameters()).device
-        self.noise = nn.Parameter(torch.zeros(outputs, device=device))
-        self.register_buffer("per_row", torch.tensor(float(per_row), device=device))
+        self.network = network
+        self.noise = nn.Parameter(torch.zeros(network.means, device="cpu"))
+        self.register_buffer("per_row", torch.tensor(float(per_row), device="cpu"))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of each row and output."""
-        found = self.network(features)
-        found = found.unsqueeze(-1) if found.ndim == 1 else found
-        means, scales = found[..., : self.outputs], self.noise.unsqueeze(-2)
-        if found.shape[-1] > self.outputs:
-            share: Any = self.per_row
-            scales = scales + share[..., None, None] * found[..., self.outputs :]
-        return means, (softplus(scales.expand_as(means)) + MIN_SCALE).square()
+        means, scales = self.network(features).chunk(2, dim=-1)
+        share: Any = self.per_row
+        scales = self.noise.unsqueeze(-2) + share[..., None, None] * scales
+        return means, (softplus(scales) + MIN_SCALE).square()
 
-
-def is_perceptron(network: nn.Module) -> bool:
-    """Whether it is the estimators' own network, with or without noise."""
-    inner = network.network if isinstance(network, WithNoise) else network
-    return isinstance(inner, Perceptron)
-
-
-def precisions_of(network: nn.Module, prior_scale: float) -> dict[str, Tensor]:
-    """The precision of the prior of each parameter, by its name."""
-    if isinstance(network, WithNoise):
-        inner = precisions_of(network.network, prior_scale).items()
-        constant = torch.full_like(network.noise, 1 / SCALE_PRIOR**2, device="cpu")
-        return {"noise": constant.detach(), **{f"network.{name}": each for name, each in inner}}
-    if isinstance(network, Perceptron):
-        return network.precisions(prior_scale)
-    precision = torch.tensor(1 / prior_scale**2, device="cpu")
-    return {name: precision for name, _ in network.named_parameters()}
-
-
-def own_module(module: Module, features: Tensor, outputs: int) -> nn.Module:
-    """A copy of the user's network, or the one that their function makes, tested on two rows."""
-    width, rows = features.shape[1], len(features[:2])
-    makes = callable(module) and not isinstance(module, nn.Module)
-    made: Any = module(width, outputs) if makes else copy.deepcopy(module)
-    if not isinstance(made, nn.Module):
-        raise ValueError(f"module must be a torch.nn.Module, or make one, got {shown(made)}")
-    device = next((param.device for param in made.parameters()), None)
-    try:
-        with torch.no_grad():
-            found: Any = made.eval()(features[:2].to(device))
-    except RuntimeError as error:
-        raise ValueError(f"module does not take rows of {width} features: {error}") from error
-    made.train()
-    shape = tuple(found.shape) if isinstance(found, Tensor) else f"a {type(found).__name__}"
-    wanted = [(rows, outputs), (rows,)][: 2 if outputs == 1 else 1]
-    if shape not in wanted:
-        raise ValueError(f"module must return a tensor of shape {wanted[0]}, got {shape}")
-    if not any(param.requires_grad for param in made.parameters()):
-        raise ValueError("module has no trainable parameter: there is nothing to sample")
-    return made
+    def precisions(self, prior_scale: float) -> dict[str, Tensor]:
+        """The prior's precision of each parameter, by its name."""
+        inner = self.network.precisions(prior_scale).items()
+        constant = torch.full(self.noise.shape, 1 / SCALE_PRIOR**2, device="cpu")
+        return {"noise": constant, **{f"network.{name}": each for name, each in inner}}
 
 
 def _affine(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

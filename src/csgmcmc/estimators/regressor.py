@@ -9,12 +9,12 @@ import torch
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 
 from csgmcmc.arguments import check_choice, check_number
 from csgmcmc.estimators.base import PREDICTION_BATCH_SIZE, BayesianMLP
 from csgmcmc.estimators.ladder import Floats, gaussian_stacking
-from csgmcmc.estimators.network import Module, WithNoise
+from csgmcmc.estimators.network import Perceptron, WithNoise
 from csgmcmc.posterior import NumberPredictive, Posterior
 
 MAX_ROWS_OF_NOISE = 1000  # that `noise_std_` is the average over
@@ -28,9 +28,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
 
     Args:
         noise: "per row" predicts the standard deviation of the noise from the row, "constant" has
-            one for each output, and with "auto" a chain has networks of both kinds. "per row" asks
-            a `module` for twice as many outputs: means, then scales before a softplus; with "auto"
-            its noise is constant.
+            one for each output, and with "auto" a chain has networks of both kinds.
 
     Attributes:
         noise_std_: standard deviation of the noise of each output, in the units of `y`: the root of
@@ -48,7 +46,6 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         activation: str = "silu",
         *,
         noise: str = "auto",
-        module: Module | None = None,
         lr: float | None = None,
         temperature: float | Sequence[float] = (1.0, 1.0, 0.3, 0.1),
         prior_scale: float | Sequence[float] = (0.3, 1.5, 4.0, 8.0),
@@ -88,13 +85,11 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
             float(each[0]) if self._squeezes else each for each in (scaler.mean_, scaler.scale_)
         )
         noises = NOISES[check_choice("noise", self.noise, tuple(NOISES))]
-        if self.module is not None and self.noise == "auto":
-            noises = NOISES["constant"]
         self._fit(rows, targets, np.zeros(len(rows), dtype=int), table.shape[1], weights, noises)
-        fitted = self._inputs(self._rows_to_check[0][:MAX_ROWS_OF_NOISE])
+        fitted = self._rows_to_check[0][:MAX_ROWS_OF_NOISE]
         found: Any = self.posterior_.predict_loader([fitted])
         variances = self._in_units_of_targets(found).noise_variance
-        std = variances.mean(0).double().sqrt().cpu().numpy()
+        std = variances.mean(0).sqrt().numpy()
         self.noise_std_ = std if std.ndim else float(std)
         return self
 
@@ -103,16 +98,16 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         tags.target_tags.multi_output = True
         return tags
 
-    def _network(self, features: Tensor, outputs: int, per_row: bool, noisy: int = 0) -> nn.Module:
-        noisy = outputs if self.module is None or per_row else noisy
-        network = super()._network(features, outputs + noisy, per_row, noisy)
-        return WithNoise(network, outputs, per_row=per_row)
+    def _network(self, sizes: Sequence[int], per_row: bool) -> WithNoise:
+        *others, outputs = sizes
+        network = Perceptron([*others, 2 * outputs], self.activation, noisy=outputs)
+        return WithNoise(network, per_row=per_row)
 
     def _evidence(self, posterior: Posterior, rows: Tensor, targets: Tensor, count: int) -> Floats:
         """Mean and mean square of each row's targets under each member."""
         found: Any = posterior.predict_loader([rows], members=True)
-        loc, scale = (found.mixture.parameters[name].cpu().numpy() for name in ("loc", "scale"))
-        moments = np.stack([loc, scale**2 + loc**2], axis=2).astype(float)
+        loc, scale = (found.mixture.parameters[name].numpy() for name in ("loc", "scale"))
+        moments = np.stack([loc, scale**2 + loc**2], axis=2)
         return moments.reshape(count, -1, *moments.shape[1:]).mean(1)
 
     def _weigh(self, evidence: Floats, targets: Tensor, points: Floats) -> tuple[Floats, float]:
@@ -125,8 +120,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         if table.shape[1] != len(self._target_mean):
             fitted = len(self._target_mean)
             raise ValueError(f"y has {table.shape[1]} outputs, and the fitted y had {fitted}")
-        targets = torch.from_numpy((table - self._target_mean) / self._target_scale)
-        return targets if self._is_perceptron else targets.float()
+        return torch.from_numpy((table - self._target_mean) / self._target_scale)
 
     def _loss(self, outputs: Any, columns: Any) -> Tensor:
         (means, variances), (targets, weights) = outputs, columns
@@ -138,8 +132,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         return self._in_units_of_targets(self._predictive(X, members=members))
 
     def _in_units_of_targets(self, found: NumberPredictive) -> NumberPredictive:
-        given, device = (self._target_mean, self._target_scale), found.mean.device
-        mean, scale = (torch.from_numpy(each).to(device) for each in given)
+        mean, scale = map(torch.from_numpy, (self._target_mean, self._target_scale))
         outputs = 0 if self._squeezes else slice(None)
         members, mixture = found.members, found.mixture
         if mixture is not None:
@@ -171,7 +164,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         for rows in self._features(X).split(PREDICTION_BATCH_SIZE):
             found: Any = self.posterior_.predict_loader([rows], members=True)
             parts.append(self._in_units_of_targets(found).quantile(levels))
-        return torch.cat(parts, dim=1).double().cpu().numpy()
+        return torch.cat(parts, dim=1).numpy()
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> Floats:
         """Lower and upper ends of central intervals, of shape (2, rows[, outputs]).
@@ -191,5 +184,5 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
             return_std: return a pair of means and standard deviations.
         """
         found = self.predictive(X)
-        mean = found.mean.double().cpu().numpy()
-        return (mean, found.variance.double().sqrt().cpu().numpy()) if return_std else mean
+        mean = found.mean.numpy()
+        return (mean, found.variance.sqrt().numpy()) if return_std else mean
