@@ -8,7 +8,6 @@ from torch import nn
 from csgmcmc import DrawStore, MemoryDraws, Posterior, posterior_from_trained
 from csgmcmc.diagnostics import accuracy, effective_sample_size, negative_log_likelihood
 from csgmcmc.posterior.likelihoods import discover
-from csgmcmc.posterior.likelihoods.ordinal import Ordinal
 from tests.devices.support import (
     assert_equal,
     loader,
@@ -78,7 +77,6 @@ def likelihood_forward_and_targets(name):
         "bernoulli": (name, plain, nn.functional.one_hot(classes, 3).float()),
         "gaussian": (name, pair, positive),
         "student-t": (name, pair, positive),
-        "ordinal": (Ordinal(cuts=[-1.0, 1.0]), one, classes),
         "poisson": (name, one, classes),
         "negative-binomial": (name, pair, classes),
     }[name]
