@@ -3,7 +3,7 @@
 import sys
 
 from csgmcmc.discovery import subclasses_in
-from csgmcmc.samplers.adam import AdamSGHMC, decay_as_prior
+from csgmcmc.samplers.adam import AdamSGHMC
 from csgmcmc.samplers.base import Group, Sampler, States
 from csgmcmc.samplers.sghmc import SGHMC
 from csgmcmc.samplers.sgld import SGLD
@@ -17,7 +17,6 @@ __all__ = [
     "Group",
     "Sampler",
     "States",
-    "decay_as_prior",
     "discover",
 ]
 
