@@ -284,5 +284,4 @@ class Posterior:
         """
         from csgmcmc.posterior.export import export  # noqa: PLC0415  (slow to import)
 
-        shapes = {"dynamic_shapes": dynamic_shapes}
-        return export(self, path, inputs, quantiles=quantiles, **shapes)
+        return export(self, path, inputs, quantiles=quantiles, dynamic_shapes=dynamic_shapes)
