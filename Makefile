@@ -11,7 +11,7 @@ PEERS := .venv-peers
 LOWEST := .venv-lowest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo reproduce test test-slow test-lowest gpu-check lint bench dieharder faults docs signatures notebook gallery release-check format clean
+.PHONY: help demo reproduce test test-slow test-lowest gpu-check lint bench bench-tables dieharder faults docs signatures notebook gallery release-check format clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -67,10 +67,10 @@ gpu-check: export PYTHONPATH := $(CURDIR)
 gpu-check: $(READY) ## On a machine with a GPU: bits, speed beside torch SGD, and the tests of devices
 	$(BIN)/python -m benchmarks.gpu_check
 
-$(PEERS)/.ready: benchmarks/peers.txt
+$(PEERS)/.ready $(PEERS)-tables/.ready: .venv-%/.ready: benchmarks/%.txt
 	$(if $(PYTHON),,$(error $(NO_PYTHON)))
-	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python $(PIP) -r benchmarks/peers.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python $(PIP) -r $<
 	@touch $@
 
 # The benchmarks use networks of paper/.
@@ -87,6 +87,15 @@ bench: $(READY) $(PEERS)/.ready ## Time everything beside its plain counterpart 
 	$(BIN)/python benchmarks/scaling.py
 	$(BIN)/python benchmarks/profiles.py
 	$(BIN)/python benchmarks/table.py
+
+bench-tables: export PYTHONPATH := $(CURDIR)
+bench-tables: $(READY) $(PEERS)-tables/.ready ## Estimators beside their peers on tables in DATA; hours, and can be resumed
+	$(BIN)/python benchmarks/tables_beside.py bde --data $(DATA) --models "csgmcmc,deep ensemble"
+	$(PEERS)-tables/bin/python benchmarks/tables_beside.py bde --data $(DATA) --models xgboost,catboost,ngboost
+	$(PEERS)-tables/bin/python benchmarks/tables_beside.py bde --data $(DATA) --models bde --names airfoil --seeds 2
+	$(BIN)/python benchmarks/tables_beside.py uci --data $(DATA)
+	$(BIN)/python benchmarks/defaults.py report --data $(DATA)/uci --splits 1
+	$(BIN)/python benchmarks/tables_beside.py show
 
 dieharder: export PYTHONPATH := $(CURDIR)
 dieharder: $(READY) ## Test the random words of the noise; needs the program dieharder, takes an hour
@@ -117,4 +126,4 @@ format: $(READY) ## Put the code into shape
 	$(BIN)/ruff format
 
 clean: ## Remove what was made here
-	rm -rf $(VENV) $(PEERS) $(LOWEST) site runs dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(PEERS)-tables $(LOWEST) site runs dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,7 +1,7 @@
 """The defaults of the estimators beside their peers, and what the defaults were chosen by.
 
-    python benchmarks/defaults.py report --data DATA [--splits 4]
-    python benchmarks/defaults.py choose --data DATA [--splits 3]
+    python -m benchmarks.defaults report --data DATA [--splits 4] [--peers "linear,forest"]
+    python -m benchmarks.defaults choose --data DATA [--splits 3]
 
 A quarter of each table is set aside, at random and anew for each split. `report` fits the defaults
 and scikit-learn's own estimators to the rest and scores them on what was set aside. `choose` never
@@ -17,7 +17,8 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +128,16 @@ def point_scores(estimator: Any, rows: Rows, held_out: Rows) -> NDArray[np.float
     )
 
 
-def score_peers(table: Table, rows: Rows, held_out: Rows) -> dict[str, dict[str, float]]:
-    """Mean log score and seconds of a fit of each peer."""
+def score_peers(
+    table: Table, rows: Rows, held_out: Rows, names: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Mean log score and seconds of a fit of each of these peers."""
     found: dict[str, dict[str, float]] = {}
     for name, make in peers(table, len(rows.targets)).items():
-        found[name] = timed(make_pipeline(StandardScaler(), make()), rows, held_out)
+        if name in names:
+            found[name] = timed(make_pipeline(StandardScaler(), make()), rows, held_out)
+    if ENSEMBLE not in names:
+        return found
     start = time.process_time()
     alone = []
     for seed in range(MEMBERS):
@@ -148,11 +154,11 @@ def timed(estimator: Any, rows: Rows, held_out: Rows) -> dict[str, float]:
     return {"score": score, "seconds": time.process_time() - start}
 
 
-def report(table: Table, number: int) -> dict[str, Any]:
-    """Scores of the defaults and of the peers on what was set aside."""
+def report(table: Table, number: int, names: Sequence[str]) -> dict[str, Any]:
+    """Scores of the defaults and of these peers on what was set aside."""
     rest, aside = split(table.rows, table.classes, seed=1000 + number)
     estimator = ours(table)
-    found = {OURS: timed(estimator, rest, aside), **score_peers(table, rest, aside)}
+    found = {OURS: timed(estimator, rest, aside), **score_peers(table, rest, aside, names)}
     verdict = estimator.check(aside.features, aside.targets)
     found[OURS] |= {"calibrated": verdict.calibrated.holds, "sampling": verdict.sampling.holds}
     return {"rows": len(rest.targets), "scores": found}
@@ -171,16 +177,19 @@ def choose(table: Table, number: int) -> dict[str, Any]:
     return {"rows": len(rows.targets), "scores": found}
 
 
-def records(part: str, everything: list[Table], splits: int) -> Iterator[dict[str, Any]]:
-    """One record for each table and split; those of an earlier run are read."""
+def records(
+    part: str, everything: list[Table], splits: int, names: Sequence[str] = PEERS
+) -> Iterator[dict[str, Any]]:
+    """One record for each table and split, small tables first; earlier ones are read."""
     path = RESULTS / f"defaults-{part}.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     known = {(one["table"], one["split"]): one for one in map(json.loads, lines)}
-    for table in everything:
+    for table in sorted(everything, key=lambda one: len(one.rows.targets)):
         for number in range(splits):
             record = known.get((table.name, number))
             if record is None:
-                measured = {"report": report, "choose": choose}[part](table, number)
+                own = part == "report"
+                measured = report(table, number, names) if own else choose(table, number)
                 record = {"table": table.name, "split": number, "classes": table.classes}
                 record |= measured
                 with path.open("a") as file:
@@ -209,8 +218,8 @@ def means(found: list[dict[str, Any]], classes: bool, field: str = "score") -> S
 
 def report_table(found: list[dict[str, Any]], classes: bool) -> list[str]:
     """One row for each table: the negative log scores; less is better."""
-    names = (OURS, *PEERS)
     scores = means(found, classes)
+    names = [name for name in (OURS, *PEERS) if any(name in row for row in scores.values())]
     rows = {one["table"]: one["rows"] for one in found}
     seconds = means(found, classes, "seconds")
     lines = [f"| table | rows | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
@@ -239,14 +248,13 @@ def report_table(found: list[dict[str, Any]], classes: bool) -> list[str]:
 
 
 def verdicts(found: list[dict[str, Any]]) -> str:
-    """How often the defaults are calibrated and sample, by `check`."""
-    own = [record["scores"][OURS] for record in found]
-    calibrated = np.mean([one["calibrated"] is True for one in own])
-    sampling = np.mean([one["sampling"] is True for one in own])
-    return (
-        f"`check` says calibrated for {calibrated:.0%} and sampling for {sampling:.0%} of the "
-        f"{len(own)} fits of the defaults."
-    )
+    """How often `check` says that the defaults are calibrated and sample."""
+    answers = {True: "yes", None: "unknown", False: "no"}
+    counts = []
+    for name in ("calibrated", "sampling"):
+        given = Counter(answers[record["scores"][OURS][name]] for record in found)
+        counts.append(f"{name}: {', '.join(f'{given[one]} {one}' for one in answers.values())}")
+    return f"`check` of the {len(found)} fits of the defaults. {'; '.join(counts)}."
 
 
 def candidates_table(found: list[dict[str, Any]]) -> list[str]:
@@ -271,12 +279,13 @@ def main() -> None:
     arguments.add_argument("part", choices=["report", "choose"])
     arguments.add_argument("--data", type=Path, help="folder with the UCI tables")
     arguments.add_argument("--splits", type=int, default=4)
+    arguments.add_argument("--peers", default=",".join(PEERS))
     options = arguments.parse_args()
     torch.set_num_threads(1)
     everything = tables(options.data)
     if options.part == "choose":
         everything = [table for table in everything if table.classes]
-    found = list(records(options.part, everything, options.splits))
+    found = list(records(options.part, everything, options.splits, options.peers.split(",")))
     if options.part == "choose":
         lines = candidates_table(found)
     else:

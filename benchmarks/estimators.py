@@ -7,6 +7,7 @@ one thread.
 """
 
 import math
+import time
 import warnings
 from typing import Any
 
@@ -30,8 +31,8 @@ IMAGES, DIGITS = (column[:ROWS] for column in load_digits(return_X_y=True))
 STANDARDISED = StandardScaler().fit_transform(IMAGES)
 
 
-def ours() -> BayesianMLPClassifier:
-    """One network: by default those of five chains and four priors take their steps together."""
+def ours(chains: int = 1) -> BayesianMLPClassifier:
+    """As many networks: by default those of five chains and four priors take steps together."""
     return BayesianMLPClassifier(
         (HIDDEN,),
         "relu",
@@ -39,7 +40,7 @@ def ours() -> BayesianMLPClassifier:
         batch_size=BATCH,
         temperature=1.0,
         prior_scale=1.0,
-        chains=1,
+        chains=chains,
         cycles=1,
         draws_per_cycle=40,
         random_state=0,
@@ -101,7 +102,14 @@ def main() -> None:
         },
         repeats=1,
     )
-    report("estimators", [case])
+    together = Case(
+        "networks side by side",
+        {"fit of one": ours, "fit of twenty": lambda: ours(20)},
+        repeats=1,
+        rounds=5,
+        clock=time.process_time,
+    )
+    report("estimators", [case, together])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from rich.table import Table
 
 from benchmarks.failures import checkpoint_rule, readable_time
 from csgmcmc.arguments import counted
-from csgmcmc.files import readable_size
 
 BUCKET = 25 * 2**20  # bytes of gradients that DDP sums over processes at a time
 LOG_ROW, DRAW_ROW = 315, 250  # bytes of a row of the logs, and of a line of a manifest
@@ -42,6 +41,15 @@ CHANGES = {
 }
 
 Parts = dict[str, float]
+
+
+def readable_size(size: float) -> str:
+    """A number of bytes in the unit that fits."""
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.3g} PB"
 
 
 @dataclass(frozen=True)

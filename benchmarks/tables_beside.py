@@ -1,17 +1,18 @@
 """The regressor's defaults on published benchmarks, beside what others are known or run to score.
 
-    python benchmarks/tables_beside.py bde --data DATA [--models csgmcmc,catboost] [--seeds 5]
-    python benchmarks/tables_beside.py uci --data DATA [--names boston,yacht] [--splits 20]
-    python benchmarks/tables_beside.py show --data DATA
-    python benchmarks/tables_beside.py figure --data DATA
+    python -m benchmarks.tables_beside bde --data DATA [--models csgmcmc,catboost] [--seeds 5]
+    python -m benchmarks.tables_beside uci --data DATA [--names boston,yacht] [--splits 20]
+    python -m benchmarks.tables_beside show
 
 `bde` follows the benchmark of sklearn-contrib-bde: a split of 80 and 20 percent (random_state 0),
 columns and target standardised on the training part, and the score of a Gaussian with the predicted
-mean and standard deviation on the standardised target. Peers are those that are installed: xgboost,
-catboost, ngboost and sklearn-contrib-bde, best in an environment of their own. `uci` has the tables
-and splits of Hernandez-Lobato and Adams, scored in the units of the target. `show` writes the
-tables, `figure` draws a picture of the first benchmark. DATA is a folder with bde/ and
-tables/uci-splits.tar.gz.
+mean and standard deviation on the standardised target. `uci` has the tables and splits of
+Hernandez-Lobato and Adams, scored in the units of the target. DATA is a folder with bde/ and
+tables/uci-splits.tar.gz. `show` puts the tables of these records, and of those of defaults.py, into
+docs/howto/tables-beside.md and README.md, and draws a picture of the first benchmark.
+
+The peers xgboost, catboost, ngboost and bde run in an environment of their own, .venv-peers-tables,
+which `make bench-tables` makes from peers-tables.txt; it also runs all of this.
 
 Nothing is chosen by these tables. Records are appended to benchmarks/results as they are found, so
 that a run that was stopped goes on. Seconds are those of the processor, of one thread.
@@ -31,11 +32,32 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
+
+# Means of the five runs of each model that the authors of bde have published: RMSE and NLL.
+PUBLISHED_BDE: dict[str, dict[str, tuple[float, float | None]]] = {
+    "airfoil": {
+        "bde": (0.122, -0.913),
+        "TabPFN v2": (0.136, -0.934),
+        "deep ensemble": (0.365, 0.176),
+        "CatBoost": (0.239, 0.148),
+        "XGBoost": (0.203, None),
+        "random forest": (0.256, None),
+        "linear": (0.660, None),
+    },
+    "bikesharing": {
+        "bde": (0.226, -0.732),
+        "TabPFN v2": (0.210, -0.686),
+        "deep ensemble": (0.288, -0.455),
+        "CatBoost": (0.265, -0.374),
+        "XGBoost": (0.214, None),
+        "random forest": (0.244, None),
+        "linear": (0.780, None),
+    },
+}
 
 Floats = NDArray[np.float64]
 Rows = tuple[Floats, Floats, Floats, Floats]
@@ -43,6 +65,8 @@ Rows = tuple[Floats, Floats, Floats, Floats]
 
 PATIENCE = 30  # epochs without a better held-out score
 RESULTS = Path(__file__).parent / "results"
+DOCS = RESULTS.parents[1] / "docs"
+OURS = "csgmcmc"
 UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 FOLDERS = {
     "boston": "bostonHousing",
@@ -131,14 +155,16 @@ def deep_ensemble(rows: Rows, seed: int) -> tuple[Floats, Floats]:
     means, variances = (torch.stack(part).double() for part in zip(*members, strict=True))
     mean, variance = means.mean(0), variances.mean(0) + means.var(0, correction=0)
     numbers = [part[:, 0].numpy() for part in (mean, variance.sqrt())]
-    return targets.inverse_transform(numbers[0][:, None])[:, 0], numbers[1] * targets.scale_
+    scale: Any = targets.scale_
+    return targets.inverse_transform(numbers[0][:, None])[:, 0], numbers[1] * scale
 
 
 def catboost(rows: Rows, seed: int) -> tuple[Floats, Floats]:
     from catboost import CatBoostRegressor  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
-    options = {"loss_function": "RMSEWithUncertainty", "thread_count": 1, "verbose": False}
-    found = CatBoostRegressor(**options, random_seed=seed).fit(*rows[:2]).predict(rows[2])
+    options: Any = {"loss_function": "RMSEWithUncertainty", "thread_count": 1}
+    options |= {"verbose": False, "allow_writing_files": False}
+    found: Any = CatBoostRegressor(**options, random_seed=seed).fit(*rows[:2]).predict(rows[2])
     return found[:, 0], np.sqrt(found[:, 1])
 
 
@@ -149,12 +175,11 @@ def ngboost(rows: Rows, seed: int) -> tuple[Floats, Floats]:
     return found.params["loc"], found.params["scale"]
 
 
-def xgboost(rows: Rows, seed: int) -> tuple[Floats, Floats]:
+def xgboost(rows: Rows, seed: int) -> tuple[Floats, None]:
     from xgboost import XGBRegressor  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
     model = XGBRegressor(n_jobs=1, random_state=seed).fit(*rows[:2])
-    mean = model.predict(rows[2])
-    return mean, np.full(len(mean), np.nan)
+    return model.predict(rows[2]), None
 
 
 def bde(rows: Rows, seed: int) -> tuple[Floats, Floats]:
@@ -167,8 +192,8 @@ def bde(rows: Rows, seed: int) -> tuple[Floats, Floats]:
     return np.asarray(mean), np.asarray(std)
 
 
-MODELS: dict[str, Callable[[Rows, int], tuple[Floats, Floats]]] = {
-    "csgmcmc": csgmcmc,
+MODELS: dict[str, Callable[[Rows, int], tuple[Floats, Floats | None]]] = {
+    OURS: csgmcmc,
     "deep ensemble": deep_ensemble,
     "catboost": catboost,
     "ngboost": ngboost,
@@ -179,6 +204,8 @@ MODELS: dict[str, Callable[[Rows, int], tuple[Floats, Floats]]] = {
 
 def bde_rows(data: Path, name: str) -> Rows:
     """A table of bde's benchmark, by its protocol."""
+    import pandas as pd  # noqa: PLC0415
+
     if name == "airfoil":
         found = pd.read_csv(data / "bde" / "airfoil.csv")
         columns, target = found.iloc[:, :-1].to_numpy(float), found.iloc[:, -1].to_numpy(float)
@@ -212,14 +239,14 @@ def uci_rows(data: Path, name: str, split: int) -> Rows:
     return columns[train], values[train], columns[test], values[test]
 
 
-def scores(mean: Floats, std: Floats, target: Floats) -> dict[str, float]:
+def scores(mean: Floats, std: Floats | None, target: Floats) -> dict[str, float | None]:
     """RMSE, NLL, and the share of targets in central intervals of 90% of a Gaussian."""
+    rmse = float(np.sqrt(np.mean((target - mean) ** 2)))
+    if std is None:
+        return {"rmse": rmse, "nll": None, "inside": None}
     nll = 0.5 * np.log(2 * np.pi * std**2) + 0.5 * ((target - mean) / std) ** 2
-    return {
-        "rmse": float(np.sqrt(np.mean((target - mean) ** 2))),
-        "nll": float(nll.mean()),
-        "inside": float((np.abs(target - mean) < 1.645 * std).mean()),
-    }
+    inside = float((np.abs(target - mean) < 1.645 * std).mean())
+    return {"rmse": rmse, "nll": float(nll.mean()), "inside": inside}
 
 
 def records(part: str, jobs: list[tuple[str, str, int]], data: Path) -> Iterator[dict[str, Any]]:
@@ -236,7 +263,7 @@ def records(part: str, jobs: list[tuple[str, str, int]], data: Path) -> Iterator
             record = {"table": name, "model": model, "number": number, "rows": len(rows[0])}
             record |= {**scores(mean, std, rows[3]), "seconds": seconds}
             with path_of(part).open("a") as file:
-                file.write(json.dumps(record) + "\n")
+                file.write(json.dumps(record, allow_nan=False) + "\n")
             Console().print(record, highlight=False)
         yield record
 
@@ -251,50 +278,93 @@ def stored(part: str) -> list[dict[str, Any]]:
 
 
 def mean_of(found: list[dict[str, Any]], field: str, digits: int = 3) -> str:
-    values = np.array([one[field] for one in found])
-    error = f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
-    return "-" if np.isnan(values).any() else f"{values.mean():.{digits}f}{error}"
+    """The mean over runs, and their standard deviation."""
+    values = [one[field] for one in found]
+    if None in values:
+        return ""
+    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{spread}"
 
 
-def own_rows(name: str) -> list[str]:
-    """Rows of the models that were run here on a table of bde's benchmark."""
-    rows = []
+def runs(part: str, table: str, model: str = OURS) -> list[dict[str, Any]]:
+    return [one for one in stored(part) if (one["table"], one["model"]) == (table, model)]
+
+
+def bde_lines(name: str) -> list[str]:
+    """A table of bde's benchmark: models that were run here, then those that were published."""
+    lines = [f"| {name} | runs | RMSE | NLL | processor seconds |", "|---|---|---|---|---|"]
     for model in MODELS:
-        own = [one for one in stored("bde") if (one["table"], one["model"]) == (name, model)]
+        own = runs("bde", name, model)
         if own:
-            cells = [mean_of(own, "rmse"), mean_of(own, "nll"), mean_of(own, "seconds", 0)]
-            rows.append(f"| {model} | {len(own)} | {' | '.join(cells)} |")
-    return rows
-
-
-def uci_lines() -> list[str]:
-    """The table of NLLs on UCI's tables."""
-    lines = [f"| UCI, NLL | splits | csgmcmc | {' | '.join(PUBLISHED)} |"]
-    lines += ["|---" * (3 + len(PUBLISHED)) + "|"]
-    for index, name in enumerate(UCI):
-        own = [one for one in stored("uci") if one["table"] == name]
-        if own:
-            cells = [f"{scores[index]:.2f}" for scores in PUBLISHED.values()]
-            lines.append(f"| {name} | {len(own)} | {mean_of(own, 'nll')} | {' | '.join(cells)} |")
+            cells = [mean_of(own, "rmse"), mean_of(own, "nll"), mean_of(own, "seconds", 1)]
+            lines.append(f"| {model} | {len(own)} | {' | '.join(cells)} |")
+    for model, (rmse, nll) in PUBLISHED_BDE[name].items():
+        shown = "" if nll is None else f"{nll:.3f}"
+        lines.append(f"| {model}, as published | 5 | {rmse:.3f} | {shown} | |")
     return lines
 
 
-def show(data: Path) -> None:
-    """Print the tables: those that were run here, then those that were published."""
-    lines = []
-    for name in ("airfoil", "bikesharing"):
-        lines += [f"| {name} | runs | RMSE | NLL | processor seconds |", "|---|---|---|---|---|"]
-        lines += own_rows(name)
-        published = pd.read_csv(data / "bde" / f"{name}-published.csv")
-        for model, rows in published.groupby("model"):
-            means = [rows[field].mean() for field in ("rmse", "nll_default")]
-            cells = ["" if np.isnan(mean) else f"{mean:.3f}" for mean in means]
-            lines.append(f"| {model}, as published | {len(rows)} | {' | '.join(cells)} | |")
-        lines.append("")
-    Console().print("\n".join([*lines, *uci_lines()]), highlight=False, soft_wrap=True)
+def uci_lines() -> list[str]:
+    """The NLLs on UCI's tables, with standard errors, and a sentence on how often ours is best."""
+    lines = [f"| UCI, NLL | splits | {OURS} | seconds | {' | '.join(PUBLISHED)} |"]
+    lines += ["|---" * (4 + len(PUBLISHED)) + "|"]
+    near = tables = 0
+    for index, name in enumerate(UCI):
+        own = runs("uci", name)
+        if not own:
+            continue
+        values, best = [one["nll"] for one in own], min(row[index] for row in PUBLISHED.values())
+        mean, error = np.mean(values), np.std(values, ddof=1) / np.sqrt(len(own)) if own[1:] else 0
+        near, tables = near + (mean <= best + error), tables + 1
+        cells = [len(own), f"{mean:.3f}" + f" ± {error:.3f}" * bool(error)]
+        cells += [mean_of(own, "seconds", 0).split()[0]]
+        cells += [f"{row[index]:.2f}" for row in PUBLISHED.values()]
+        lines.append(f"| {name} | {' | '.join(map(str, cells))} |")
+    best = f"{OURS} is best, or within one standard error of the best published, on {near} of these"
+    return [*lines, "", f"{best} {tables} tables."]
 
 
-def figure(data: Path) -> None:
+def readme_lines() -> list[str]:
+    """The NLLs on bde's benchmark alone."""
+    models = {"catboost": "CatBoost", "ngboost": "NGBoost"}
+    published = ("deep ensemble", "TabPFN v2", "bde")
+    names = [OURS, *models.values(), *(f"{model}, published" for model in published)]
+    lines = [f"| test NLL | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for table, rows in PUBLISHED_BDE.items():
+        cells = [mean_of(runs("bde", table, model), "nll", 2) for model in (OURS, *models)]
+        cells += [f"{rows[model][1]:.2f}" for model in published]
+        lines.append(f"| {table} | {' | '.join(cells)} |")
+    return lines
+
+
+def defaults_lines() -> list[str]:
+    """The tables of defaults.py, and the verdicts of `check`."""
+    from benchmarks import defaults  # noqa: PLC0415
+
+    path = RESULTS / "defaults-report.jsonl"
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    tables = [defaults.report_table(found, classes) for classes in (True, False)]
+    return [*tables[0], "", *tables[1], "", defaults.verdicts(found)]
+
+
+def show() -> None:
+    """Put the tables into the pages, and draw the picture."""
+    from benchmarks.table import put  # noqa: PLC0415
+
+    page = DOCS / "howto" / "tables-beside.md"
+    text = page.read_text()
+    for name in PUBLISHED_BDE:
+        text = put(text, name, "\n".join(bde_lines(name)))
+    text = put(text, "uci", "\n".join(uci_lines()))
+    page.write_text(put(text, "defaults", "\n".join(defaults_lines())))
+    readme = DOCS.parent / "README.md"
+    above, below = readme.read_text().split("| test NLL |")
+    below = below[below.index("\n\n") :]
+    readme.write_text(above + "\n".join(readme_lines()) + below)
+    figure()
+
+
+def figure() -> None:
     """Draw docs/images/tables-beside.png: NLL against seconds of the processor."""
     import matplotlib as mpl  # noqa: PLC0415
 
@@ -302,35 +372,39 @@ def figure(data: Path) -> None:
     import matplotlib.pyplot as plt  # noqa: PLC0415
 
     picture, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    for axis, name in zip(axes, ("airfoil", "bikesharing"), strict=True):
+    for axis, name in zip(axes, PUBLISHED_BDE, strict=True):
         for index, model in enumerate(MODELS):
-            own = [one for one in stored("bde") if (one["table"], one["model"]) == (name, model)]
-            points = np.array([(one["seconds"], one["nll"]) for one in own])
-            if own and not np.isnan(points).any():
-                axis.semilogx(*points.T, "o", color=f"C{index}", markersize=5, label=model)
-        published = pd.read_csv(data / "bde" / f"{name}-published.csv")
-        for model, style in (("bde", "--"), ("tabpfn", ":")):
-            nll = published[published["model"] == model]["nll_default"].mean()
-            axis.axhline(nll, color="0.5", linestyle=style, label=f"{model}, as published")
+            found = runs("bde", name, model)
+            points = [(one["seconds"], one["nll"]) for one in found if one["nll"] is not None]
+            if points:
+                style = {"color": f"C{index}", "markersize": 5, "label": model}
+                axis.semilogx(*zip(*points, strict=True), "o", **style)
+        for model, line in (("bde", "--"), ("TabPFN v2", ":"), ("deep ensemble", "-.")):
+            label = f"{model}, as published"
+            axis.axhline(PUBLISHED_BDE[name][model][1], color="0.5", linestyle=line, label=label)
         axis.set(title=name, xlabel="seconds of the processor, fit and prediction")
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("test NLL (less is better)")
-    axes[1].legend(fontsize=8)
-    picture.savefig(RESULTS.parents[1] / "docs" / "images" / "tables-beside.png", dpi=110)
+    picture.legend(
+        *axes[0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=6
+    )
+    picture.savefig(DOCS / "images" / "tables-beside.png", dpi=110)
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("part", choices=["bde", "uci", "show", "figure"])
-    arguments.add_argument("--data", type=Path, required=True)
-    arguments.add_argument("--models", default="csgmcmc")
+    arguments.add_argument("part", choices=["bde", "uci", "show"])
+    arguments.add_argument("--data", type=Path)
+    arguments.add_argument("--models", default=OURS)
     arguments.add_argument("--names", default=None)
     arguments.add_argument("--seeds", type=int, default=5)
     arguments.add_argument("--splits", type=int, default=20)
     options = arguments.parse_args()
-    if options.part in ("show", "figure"):
-        {"show": show, "figure": figure}[options.part](options.data)
+    if options.part == "show":
+        show()
         return
+    if options.data is None:
+        arguments.error("--data is required")
     tables = ("airfoil", "bikesharing") if options.part == "bde" else UCI
     names = options.names.split(",") if options.names else tables
     numbers = range(options.seeds if options.part == "bde" else options.splits)

@@ -16,10 +16,11 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.tensorboard import SummaryWriter
 
 import csgmcmc
 from csgmcmc.diagnostics import cycles_as_chains
-from csgmcmc.loop import read_scalars
+from csgmcmc.loop import StepInfo, read_scalars
 
 matplotlib.use("agg")  # to files, without a window
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/look_at_draws")
@@ -33,7 +34,14 @@ options = {"num_data": 1000, "temperature": 0.1, "weight_decay": 1e-4, "seed": 0
 sampler = csgmcmc.SGHMC(model.parameters(), lr=0.2, **options)
 schedule = csgmcmc.Cyclical(steps=480, cycles=4, exploration=0.5, draws_per_cycle=10)
 store, loss = csgmcmc.DrawStore(folder / "store"), nn.functional.cross_entropy
-chain = csgmcmc.Chain(model, loss, loader, sampler, schedule, store)
+board = SummaryWriter(str(folder / "tensorboard"))
+
+
+def log(info: StepInfo) -> None:
+    board.add_scalar("loss", info.loss, info.tick.step)
+
+
+chain = csgmcmc.Chain(model, loss, loader, sampler, schedule, store, callbacks=log)
 posterior = csgmcmc.Posterior(model, chain.run(resume=True))
 
 # ArviZ: functions of the weights, since the weights themselves have no meaning one by one.
@@ -48,7 +56,7 @@ tree = arviz_base.from_dict({"posterior": by_cycle}, dims={"probs": ["image"]})
 print(arviz_stats.summary(tree, kind="diagnostics"))
 arviz_plots.plot_forest(tree, combined=False).savefig(str(folder / "forest.png"))
 
-# TensorBoard has the same scalars as this file, which needs no package.
+# The store has a log too, which needs no package.
 scalars = read_scalars(folder / "store" / "logs" / "0000.jsonl")
 print(f"{len(scalars['loss'])} steps logged, loss {scalars['loss'][-1]:.3f} at the last")
 

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 import csgmcmc
 from csgmcmc import DrawStore
 from csgmcmc.cli import app
-from csgmcmc.files import readable_size
 from tests.loop.support import make_chain
 
 
@@ -82,12 +81,6 @@ def test_inspect_of_a_stopped_run_says_how_far_it_came(tmp_path):
     store = DrawStore(tmp_path)
     store.lock_chain(0)
     assert "4 of 12 draws, is running, steps " in run("inspect", str(tmp_path)).output
-
-
-def test_sizes_have_the_unit_that_fits():
-    sizes = (0, 999, 1_000, 217_000, 1_234_567, 5.5e9, 2e12, 3e17)
-    shown = ["0 B", "999 B", "1 kB", "217 kB", "1.23 MB", "5.5 GB", "2 TB", "300 PB"]
-    assert [readable_size(size) for size in sizes] == shown
 
 
 def test_inspect_names_what_is_damaged(store, tmp_path):

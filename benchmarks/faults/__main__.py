@@ -13,10 +13,8 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +55,6 @@ def prepare() -> None:
     param = torch.nn.Parameter(torch.zeros(3))
     param.grad = torch.zeros(3)
     SGHMC([param], lr=0.1, num_data=1, seed=0).step()
-    with suppress(ImportError):
-        import_module("torch.utils.tensorboard")
 
 
 def run(counts: dict[str, int], seed: int, before: dict[str, Any]) -> dict[str, Any]:

@@ -119,33 +119,6 @@ def cifar(name: str, folder: Path | None = None) -> Cifar:
     return Cifar(together, test, layout.classes)
 
 
-def from_dataset(dataset: Any) -> Images:
-    """The images of an object like torchvision's CIFAR10, which has `.data` and `.targets`.
-
-    `data` is (n, height, width, 3) or (n, 3, height, width), with values from 0 to 255.
-    """
-    data = getattr(dataset, "data", None)
-    targets = getattr(dataset, "targets", None)
-    if data is None or targets is None:
-        raise ValueError(f"a data set needs .data and .targets, got {type(dataset).__name__}")
-    pixels = torch.as_tensor(data)
-    if (
-        pixels.ndim != 4
-        or pixels.dtype != torch.uint8
-        or 3 not in (pixels.shape[1], pixels.shape[3])
-    ):
-        raise ValueError(
-            "data must be bytes of shape (n, height, width, 3) or (n, 3, height, width), got "
-            f"{pixels.dtype} of shape {tuple(pixels.shape)}"
-        )
-    if pixels.shape[1] != 3:
-        pixels = pixels.permute(0, 3, 1, 2).contiguous()
-    labels = torch.as_tensor(targets, dtype=torch.int64)
-    if labels.shape != (len(pixels),):
-        raise ValueError(f"targets must be {len(pixels)} labels, got shape {tuple(labels.shape)}")
-    return Images(pixels, labels)
-
-
 class RestrictedUnpickler(pickle.Unpickler):
     """Reads arrays and plain values; anything else that a pickle asks for is refused."""
 

@@ -1,11 +1,14 @@
 """Images in folders, as ImageNet is: `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, or a tar of them.
 
+The official archive has `val/*.JPEG` without classes; these are read from `LOC_val_solution.csv`,
+which lies beside `val`, as on Kaggle.
+
 Needs Pillow, which comes with matplotlib.
 """
 
 import io
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +19,7 @@ from torch.utils.data import Dataset
 
 from paper.arguments import check_choice, check_count
 
+SOLUTION = "LOC_val_solution.csv"
 ENDINGS = (".jpeg", ".jpg", ".png")
 MEAN, SD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours, from 0 to 1
 SMALLEST, RATIO = 0.08, 4 / 3  # of a random crop, as is usual for ImageNet (Szegedy et al. 2015)
@@ -55,7 +59,10 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         self._pillow()  # an error now, rather than in a worker
         found = _in_folder(root, part) if root.is_dir() else _in_tar(root, part)
         if not found:
-            raise FileNotFoundError(f"{root} has no {part}/CLASS/*.JPEG")
+            raise FileNotFoundError(
+                f"{root} has no {part}/CLASS/*.JPEG; images of {part} without folders of their "
+                f"classes need {SOLUTION} beside {part}"
+            )
         self.classes = sorted({label for label, _ in found})
         numbers = {label: number for number, label in enumerate(self.classes)}
         self.images = [(where, numbers[label]) for label, where in found]
@@ -108,7 +115,9 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 def _in_folder(root: Path, part: str) -> list[tuple[str, Where]]:
     """Class and place of every image of a part, in alphabetical order."""
     names = {str(path): path for path in root.rglob("*") if path.is_file()}
-    return [(label, Where(names[name], 0, None)) for label, name in _of_part(names, part)]
+    table = next((path.read_text() for path in names.values() if path.name == SOLUTION), "")
+    found = _of_part(names, part, _solution(table))
+    return [(label, Where(names[name], 0, None)) for label, name in found]
 
 
 def _in_tar(root: Path, part: str) -> list[tuple[str, Where]]:
@@ -117,18 +126,28 @@ def _in_tar(root: Path, part: str) -> list[tuple[str, Where]]:
             members = {member.name: member for member in archive if member.isfile()}
     except tarfile.TarError as error:
         raise ValueError(f"{root} is not a tar file, or compressed: unpack it") from error
-    return [
-        (label, Where(root, members[name].offset_data, members[name].size))
-        for label, name in _of_part(members, part)
-    ]
+    places = {
+        name: Where(root, member.offset_data, member.size) for name, member in members.items()
+    }
+    table = next((name for name in places if name.endswith(SOLUTION)), None)
+    classes = _solution(places[table].read().decode() if table else "")
+    return [(label, places[name]) for label, name in _of_part(members, part, classes)]
 
 
-def _of_part(names: Iterable[str], part: str) -> list[tuple[str, str]]:
+def _solution(table: str) -> dict[str, str]:
+    """Classes of images by their names, from lines like `ILSVRC2012_val_1,n01440764 1 2 3 4`."""
+    rows = (line.split(",", 1) for line in table.splitlines()[1:] if "," in line)
+    return {name: boxes.split()[0] for name, boxes in rows}
+
+
+def _of_part(names: Iterable[str], part: str, classes: Mapping[str, str]) -> list[tuple[str, str]]:
     found = []
     for name in names:
         parts = name.replace("\\", "/").split("/")
         if parts[-3:-2] == [part] and name.lower().endswith(ENDINGS):
             found.append((parts[-2], name))
+        elif parts[-2:-1] == [part] and (label := classes.get(parts[-1].rpartition(".")[0])):
+            found.append((label, name))
     return sorted(found)
 
 

@@ -47,6 +47,9 @@ class Experiment(ABC, Generic[C]):
         records of others, as the last run of a method does on the search for its step size.
         """
 
+    def check_data(self, config: C, data: Path | None) -> None:
+        """Raise a `ValueError` if `data` lacks a part of what the paper's settings are for."""
+
     @abstractmethod
     def run(self, config: C, data: Path | None, **options: Any) -> Record:
         """Do one job; `data` is the folder that the user has named, if any."""

@@ -73,6 +73,8 @@ class ConvergedRivals(Rivals):
     name = "cifar-converged-rivals"
     summary = "cSGHMC beside ensembles, dropout, SWAG and Laplace, on CIFAR-10"
     presets = {
-        "laptop": RivalsConfig(seeds=3, settings=(CONVERGED["cifar10"],), larger_lr=2.0),
+        "laptop": RivalsConfig(
+            seeds=3, settings=(CONVERGED["cifar10"],), lr_factors=(0.5, 1.0, 2.0, 4.0)
+        ),
         "smoke": RivalsConfig(settings=(SMOKE_CONVERGED,), draws=3),
     }

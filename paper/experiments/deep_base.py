@@ -8,12 +8,13 @@ beside the draws, so that an experiment finds what another one has searched for.
 import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from csgmcmc.draws import Draw
 from csgmcmc.errors import DivergedError
+from paper.data import check_complete
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.deep_runs import (
     Source,
@@ -92,6 +93,11 @@ class DeepExperiment(Experiment[C]):
             f"{setting.name}, {key}": {"part": "group", "setting": setting, **group}
             for key, group in self.groups(config, setting, lrs).items()
         }
+
+    def check_data(self, config: C, data: Path | None) -> None:
+        for setting in config.settings:
+            source = load(replace(setting, train=None, test=None), data)
+            check_complete(setting.source, len(source.train), len(source.test))
 
     def run(self, config: C, data: Path | None, **options: Any) -> Record:
         part, setting = options.pop("part"), options.pop("setting")

@@ -36,7 +36,8 @@ CANDIDATES: Mapping[str, tuple[str, ...]] = {
     "Laplace, diagonal": ("1", "30", "1000"),
     "cSGHMC": ("1/N", "0.1", "1"),  # temperatures
 }
-LINEAR = "Laplace, diagonal"
+LAPLACES = ("Laplace, last layer", "Laplace, diagonal")
+LINEAR = LAPLACES[1]
 REPEATS = 3  # of each timing
 SMALLEST = 1e-30  # probability, so that the NLL of a label that was excluded is a number
 
@@ -205,6 +206,7 @@ def _draws(
 ) -> Sequence[Draw]:
     """The weights that a method averages over."""
     batches = list(PlainBatches(source.train, source.standard))
+    value = value.split(",", maxsplit=1)[0]  # a step size may follow
     if method == "MC dropout":
         return list(dropout_draws(model, float(value), count, seed=0))
     if method == "SWAG":

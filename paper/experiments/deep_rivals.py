@@ -4,11 +4,11 @@ At the budget of every method: one network (SGDM), MC dropout, SWAG, Laplace app
 last layer and of all weights, Snapshot-SGDM, cSGHMC, and a deep ensemble of M networks that share
 the budget; and beyond it, an ensemble of M networks with the budget each. Every method that has a
 hyperparameter of its uncertainty gets three values of it with the first seed, of which validation
-data choose; the other seeds have the chosen one. Methods of several cycles or networks may try a
-larger step size, too, with each value.
+data choose; the other seeds have the chosen one. All methods try the same multiples of the step
+size that the search has found.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from paper.experiments.base import Record
 from paper.experiments.deep_base import Chains, DeepConfig, DeepExperiment, Groups
 from paper.experiments.deep_rival_runs import (
     CANDIDATES,
+    LAPLACES,
     RivalRun,
     costs_of,
     predictions_of,
@@ -40,13 +41,13 @@ class RivalsConfig(DeepConfig):
 
     Args:
         draws: those of dropout, SWAG, Laplace and cSGHMC; as many weights are collected for SWAG.
-        larger_lr: factor of the step size that Snapshot-SGDM, cSGHMC and the ensemble of the same
-            budget try, too; 1 for none. Unlike the claims of the paper, this comparison does not
-            ask that every cycle fits the training data, which limits the step size of table 1.
+        lr_factors: of the step size of the search, which every method tries. Unlike the claims of
+            the paper, this comparison does not ask that every cycle fits the training data, which
+            limits the step size of table 1.
     """
 
     draws: int = 20
-    larger_lr: float = 1.0
+    lr_factors: tuple[float, ...] = (1.0,)
 
 
 class Rivals(DeepExperiment[RivalsConfig]):
@@ -166,37 +167,48 @@ def _chains_of(
 def _runs(
     config: RivalsConfig, setting: Setting, lrs: Mapping[str, float], seed: int
 ) -> dict[str, dict[str, list[Run]]]:
-    """What each method is made of, by the value of its hyperparameter."""
-    sgdm = setting.run("SGDM", lrs["SGDM"], seed)
-    factors = dict.fromkeys((1.0, config.larger_lr))
+    """What each method is made of, by the value of its hyperparameter and its step size.
+
+    All methods try the same factors of the step size that the search has found.
+    """
     per_cycle = max(1, config.draws // setting.cycles)
+
+    def plain(lr: float) -> Run:
+        return setting.run("SGDM", lr, seed)
+
+    def tried(
+        method: str, make: Callable[[str, float], list[Run]], searched: str = "SGDM"
+    ) -> dict[str, list[Run]]:
+        word = "temperature " if method == "cSGHMC" else ""
+        lrs_tried = [factor * lrs[searched] for factor in config.lr_factors]
+        return {
+            ", ".join([*([word + value] if value else []), f"step size {lr:g}"]): make(value, lr)
+            for lr in lrs_tried
+            for value in CANDIDATES.get(method, ("",))
+        }
+
     runs = {
-        "SGDM": {"-": [sgdm]},
-        "MC dropout": {
-            value: [RivalRun.of_run(sgdm, dropout=float(value))]
-            for value in CANDIDATES["MC dropout"]
-        },
-        "SWAG": {
-            value: [RivalRun.of_run(sgdm, level=float(value), draws=config.draws)]
-            for value in CANDIDATES["SWAG"]
-        },
-        "Laplace, last layer": {value: [sgdm] for value in CANDIDATES["Laplace, last layer"]},
-        "Laplace, diagonal": {value: [sgdm] for value in CANDIDATES["Laplace, diagonal"]},
-        "Snapshot-SGDM": {
-            f"step size {lr:g}": [setting.run("Snapshot-SGDM", lr, seed)]
-            for lr in (factor * lrs["Snapshot-SGDM"] for factor in factors)
-        },
-        "cSGHMC": {
-            f"temperature {value}, step size {lr:g}": [
-                setting.run("cSGHMC", lr, seed, temperature=value, draws=per_cycle)
-            ]
-            for lr in (factor * lrs["cSGHMC"] for factor in factors)
-            for value in CANDIDATES["cSGHMC"]
-        },
-        SAME: {
-            f"step size {lr:g}": _members(config, setting, lr, seed, 1 / setting.cycles)
-            for lr in (factor * lrs["SGDM"] for factor in factors)
-        },
+        "SGDM": tried("SGDM", lambda _, lr: [plain(lr)]),
+        "MC dropout": tried(
+            "MC dropout",
+            lambda value, lr: [RivalRun.of_run(plain(lr), dropout=float(value))],
+        ),
+        "SWAG": tried(
+            "SWAG",
+            lambda value, lr: [RivalRun.of_run(plain(lr), level=float(value), draws=config.draws)],
+        ),
+        **{name: tried(name, lambda _, lr: [plain(lr)]) for name in LAPLACES},
+        "Snapshot-SGDM": tried(
+            "Snapshot-SGDM",
+            lambda _, lr: [setting.run("Snapshot-SGDM", lr, seed)],
+            "Snapshot-SGDM",
+        ),
+        "cSGHMC": tried(
+            "cSGHMC",
+            lambda value, lr: [setting.run("cSGHMC", lr, seed, temperature=value, draws=per_cycle)],
+            "cSGHMC",
+        ),
+        SAME: tried(SAME, lambda _, lr: _members(config, setting, lr, seed, 1 / setting.cycles)),
     }
     if seed < setting.long_ensembles:
         runs[MORE] = {"-": _members(config, setting, lrs["SGDM"], seed, 1)}

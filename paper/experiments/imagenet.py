@@ -3,14 +3,17 @@
     torchrun --nproc-per-node=4 -m paper run imagenet --preset paper --data DIR
 
 Every process sees its part of the data, all share their gradients, and one of them writes; without
-torchrun there is one process. `DIR` holds `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, or a tar of
-them. The paper states the network, 120 epochs, 3 cycles and 3 draws per cycle, and no script is
-published. The rest is taken from CIFAR: batch 64 a process, step sizes, beta, weight decay,
-momentum, temperature 1/N and the schedules of SGDM and SGHMC. SGHMC keeps as many draws as cSGHMC.
+torchrun there is one process. A batch has 64 images however many processes share it. `DIR` holds
+`train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, or a tar of them; or `val/*.JPEG`, as the official
+archive has it, and `LOC_val_solution.csv` with their classes. The paper states the network, 120
+epochs, 3 cycles and 3 draws per cycle, and no script is published. The rest is taken from CIFAR:
+batch 64, step sizes, beta, weight decay, momentum, temperature 1/N and the schedules of SGDM and
+SGHMC. SGHMC keeps as many draws as cSGHMC.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from torch.utils.data import DataLoader, Subset
 from csgmcmc import ProcessLayout, init_distributed
 from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.posterior import ClassPredictive, Posterior
-from paper.data import ImageFolder, find_image_folder
+from paper.data import ImageFolder, check_complete, find_image_folder
 from paper.diagnostics import top_k_accuracy
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.methods import (
@@ -36,6 +39,7 @@ from paper.experiments.methods import (
 
 RESNET50 = ResidualNetwork("resnet50", width=64, batch=64)
 METHODS = ("SGDM", "Snapshot-SGDM", "SGHMC", "cSGHMC")
+CHUNK = 200  # batches that are scored at a time: the draws are read once for each chunk
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class ImagenetConfig(Config):
     """Settings of `imagenet`.
 
     Args:
-        network: ResNet-50, or "tiny", which has its parts; its batch is that of each process.
+        network: ResNet-50, or "tiny", which has its parts; its batch is that of all processes
+            together.
         size: height and width of the images.
         augment: random crops and mirrored images in training.
         loaders: processes that read images, for each process that trains.
@@ -110,11 +115,14 @@ class Imagenet(Experiment[ImagenetConfig]):
             for method in METHODS
         }
 
+    def check_data(self, config: ImagenetConfig, data: Path | None) -> None:
+        root = _root(data)
+        parts = (ImageFolder(root, part) for part in ("train", "val"))
+        check_complete("imagenet", *map(len, parts))
+
     def run(self, config: ImagenetConfig, data: Path | None, **options: Any) -> Record:
-        if data is None:
-            raise ValueError("ImageNet cannot be downloaded freely: name its folder with --data")
         run, here = config.run(options["method"], options["seed"]), init_distributed(chains=1)
-        root = find_image_folder(data)
+        root = _root(data)
         train = ImageFolder(root, "train", size=config.size, augment=config.augment)
         val = ImageFolder(root, "val", size=config.size)
         folder = options["draws"] / "imagenet" / f"{run.method}-seed{run.seed}"
@@ -137,15 +145,27 @@ class Imagenet(Experiment[ImagenetConfig]):
         }
 
 
+def _root(data: Path | None) -> Path:
+    if data is None:
+        raise ValueError("ImageNet cannot be downloaded freely: name its folder with --data")
+    return find_image_folder(data)
+
+
 def _sample(
     config: ImagenetConfig, run: Run, here: ProcessLayout, train: ImageFolder, folder: Path
 ) -> None:
     network = config.network
+    if network.batch % here.replicas:
+        raise ValueError(
+            f"{here.replicas} processes cannot share batches of {network.batch} images equally"
+        )
     loader = DataLoader(
         train,
-        network.batch,
+        network.batch // here.replicas,
         sampler=here.data_sampler(train, seed=run.seed),
         num_workers=config.loaders,
+        persistent_workers=config.loaders > 0,
+        pin_memory=here.device.type == "cuda",
         drop_last=True,
         generator=torch.Generator().manual_seed(1000 * run.seed + here.replica_id),
     )
@@ -169,9 +189,13 @@ def _scores(
     """Scores on some images, of which each process takes its part."""
     model = config.network.make(len(images.classes)).to(here.device)
     mine = Subset(images, range(here.replica_id, len(images), here.replicas))
-    loader = DataLoader(mine, config.network.batch, num_workers=config.loaders)
-    predictive = predict(Posterior(model, draws, vectorize=False, progress=False), loader)
-    sums = torch.tensor(list(_sums(predictive)), dtype=torch.float64, device=here.device)
+    loader = iter(DataLoader(mine, config.network.batch, num_workers=config.loaders))
+    posterior = Posterior(model, draws, vectorize=False, progress=False)
+    # Some batches at a time: the predictions of all of ImageNet need not fit into memory.
+    sums = torch.zeros(5, dtype=torch.float64)
+    while batches := list(islice(loader, CHUNK)):
+        sums += torch.tensor(list(_sums(predict(posterior, batches))), dtype=torch.float64)
+    sums = sums.to(here.device)
     if here.group is not None:
         dist.all_reduce(sums, group=here.group)
     count, loss, square, top1, top5 = sums.tolist()

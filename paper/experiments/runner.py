@@ -74,6 +74,8 @@ def reproduce(
             raise ValueError(f"nothing in {changes} is a setting of {experiment.name}: {names}")
     if seeds is not None:
         config = replace(config, seeds=seeds)
+    if preset == "paper":
+        experiment.check_data(config, data)
     path = out / f"{experiment.name}.json"
     fresh = Results(
         experiment.name,

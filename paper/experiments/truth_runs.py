@@ -42,8 +42,11 @@ CYCLICAL: dict[str, type[Sampler]] = {
     "cSGNHT": SGNHT,
     "cPSGLD": PSGLD,
 }
-SAMPLERS = (*CYCLICAL, "SGHMC")
+CHAINS = {"SGHMC, 4 chains": 4, "cSGHMC, 4 chains": 4}
+SAMPLERS = (*CYCLICAL, "SGHMC", "SGLD", *CHAINS)
 ENSEMBLES = {"ensemble of 4": 4, "ensemble of 10": 10}
+MEMBERS = ENSEMBLES | CHAINS
+"""Networks or chains of the methods that share their budget among several."""
 LAPLACES = ("Laplace, last layer", "Laplace, diagonal")
 RUNS = {
     **{name: (name,) for name in (*SAMPLERS, *ENSEMBLES, "Snapshot-SGDM", "SWAG", "MC dropout")},
@@ -52,7 +55,7 @@ RUNS = {
 """What is trained, and the methods that it gives: Laplace approximations begin with SGDM."""
 METHODS = tuple(name for names in RUNS.values() for name in names)
 
-BURN_IN = 0.2  # of SGHMC without cycles
+BURN_IN = 0.2  # of SGHMC and SGLD without cycles
 SWAG_START, SWAG_LR, SWAG_RANK = 0.75, 0.5, 20  # when it begins, the share of the step size, K
 ROWS = 200  # of a batch for curvatures
 HOTTEST = 1000.0  # temperatures above are recorded as this: they may overflow
@@ -86,17 +89,25 @@ class Plan:
 
     def schedule(self, method: str) -> Schedule:
         """Step sizes and temperatures of one network."""
-        steps = self.budget // ENSEMBLES.get(method, 1)
-        if method in CYCLICAL or method == "Snapshot-SGDM":
-            draws = self.draws_per_cycle if method in CYCLICAL else 1
-            return Cyclical(steps, self.cycles, exploration=self.exploration, draws_per_cycle=draws)
-        if method == "SGHMC":
-            return Constant(steps, burn_in=round(BURN_IN * steps), draws=self.draws)
+        members, kind = MEMBERS.get(method, 1), kind_of(method)
+        steps = self.budget // members
+        if kind in CYCLICAL or kind == "Snapshot-SGDM":
+            cycles = max(self.cycles // members, 1)
+            draws = self.draws // members // cycles if kind in CYCLICAL else 1
+            return Cyclical(steps, cycles, exploration=self.exploration, draws_per_cycle=draws)
+        if method in SAMPLERS:
+            draws = self.draws // members
+            return Constant(steps, burn_in=round(BURN_IN * steps), draws=draws)
         if method == "SWAG":
             start = round(SWAG_START * steps)
             end = Constant(steps - start, lr_scale=SWAG_LR, draws=self.draws)
             return Joined([Ramp(start, 1, SWAG_LR, "cosine"), end])
         return Cyclical(steps, 1, draws_per_cycle=1)
+
+
+def kind_of(method: str) -> str:
+    """What each chain of a method is."""
+    return method.partition(",")[0] if method in CHAINS else method
 
 
 Prediction = dict[str, Tensor]
@@ -160,7 +171,7 @@ def run(
     trained: str, problem: Problem, plan: Plan, source: Source, lr: float, seeds: int
 ) -> dict[str, list[tuple[Prediction, dict[str, float]]]]:
     """Train, and predict with every method that this gives: for each seed, with further numbers."""
-    members = ENSEMBLES.get(trained, 1)
+    members = MEMBERS.get(trained, 1)
     models = start(problem, [1000 * seed + own for seed in range(seeds) for own in range(members)])
     weights = [tensor.requires_grad_() for tensor in stacked_weights(models)]
     schedule = plan.schedule(trained)
@@ -200,7 +211,7 @@ def make_sampler(
     trained: str, weights: list[Tensor], lr: float, num_data: int, problem: Problem, plan: Plan
 ) -> Sampler:
     """The sampler of a method; without noise it is SGD with momentum."""
-    kind = CYCLICAL.get(trained, SGHMC)
+    kind = SGLD if trained == "SGLD" else CYCLICAL.get(kind_of(trained), SGHMC)
     own: dict[str, Any] = {}
     if kind in (SGHMC, SGNHT):
         own["momentum"] = plan.momentum
@@ -227,6 +238,8 @@ def draws_of(
     """The draws of one seed from what was kept of its networks, and options of `predict`."""
     if method in ENSEMBLES:
         return ensemble_draws(store[-1].tensors() for store in stores), {}
+    if method in CHAINS:
+        return [draw for store in stores for draw in store], {}
     (store,) = stores
     if method in SAMPLERS or method in ("Snapshot-SGDM", "SGDM"):
         return store, {}

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from csgmcmc.samplers import SGHMC, SGLD
 from paper.arguments import check_choice
-from paper.data import load_digits, load_letters, mnist, not_mnist
+from paper.data import check_complete, load_digits, load_letters, mnist, not_mnist
 from paper.experiments.base import Config, Experiment, Record
 from paper.experiments.methods import (
     COLD,
@@ -117,6 +117,11 @@ class Uncertainty(Experiment[UncertaintyConfig]):
             tuned_plan=Plan(epochs=4, burn_in=3, draws_per_cycle=2),
         ),
     }
+
+    def check_data(self, config: UncertaintyConfig, data: Path | None) -> None:
+        if config.source == "mnist":
+            source = load("mnist", data)
+            check_complete("mnist", len(source.train.labels), len(source.test.labels))
 
     def jobs(
         self, config: UncertaintyConfig, done: Mapping[str, Record]

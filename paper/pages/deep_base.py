@@ -1,11 +1,14 @@
 """What the pages of the experiments on networks share: one skeleton, the gate, and the search."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from paper.pages.deep_gate import gate
-from paper.report.compare import RULE, Scores
+from paper.report.compare import Scores
 from paper.report.page import Claim, Grid, Page, Part, Results, losses_by_lr
 
 NAMES = {
@@ -17,7 +20,7 @@ NAMES = {
 }
 REGIMES = {
     "mnist": "MNIST, cycles that converge",
-    "cifar-converged": "CIFAR, cycles that converge",
+    "cifar-converged": "CIFAR, longer cycles that fail the gate",
     "cifar": "CIFAR, cycles too short to converge",
 }
 """Families of experiments, in a chapter's title; the paper's own setting is CIFAR."""
@@ -34,7 +37,7 @@ def make_page(
     summary: str,
     section: Section,
     *,
-    rule: str = RULE,
+    note: str = "",
     search: bool = True,
     label: Callable[[Record], str] = lambda record: record["method"],
 ) -> Page:
@@ -52,7 +55,9 @@ def make_page(
         parts += [describe(setting, records), *gate(setting, records, label), *shown]
         if search:
             parts += search_table(name, records, setting.get("search_fit", 1.0))
-    return Page(f"{_regime(results)}: {title}", summary, claims, [*parts, rule])
+    return Page(
+        f"{_regime(results)}: {title}", summary, claims, [*parts, *([note] if note else [])]
+    )
 
 
 def _regime(results: Results) -> str:
@@ -82,6 +87,63 @@ def scores_by(
         if record["part"] == part and record["scores"] and (name := label(record)) is not None:
             scores[name][record["seed"]] = record["scores"]
     return scores
+
+
+def add_one_cycle(setting: Setting, records: Sequence[Record], scores: dict[str, Any]) -> None:
+    """Add plain networks that were trained for the epochs of one cycle only, by validation NLL.
+
+    Of those of one method, the step size of the lowest mean NLL on validation data is shown.
+    """
+    length = setting["epochs"] / setting["cycles"]
+    for method in ("SGD", "SGDM"):
+        found: dict[float, dict[int, Record]] = defaultdict(dict)
+        for record in records:
+            plain = record["part"] == "chain" and not (record.get("dropout") or record.get("level"))
+            if plain and (record["method"], record["epochs"]) == (method, length):
+                found[record["lr"]][record["seed"]] = record
+        # Networks of an ensemble have seeds of their own.
+        found = {
+            lr: {seed: one for seed, one in of.items() if seed in scores.get(method, {})}
+            for lr, of in found.items()
+        }
+        kept = {lr: of for lr, of in found.items() if of and all(r["scores"] for r in of.values())}
+        if kept:
+            best = min(kept, key=lambda lr: _validation_nll([*kept[lr].values()]))
+            label = short_label(method, best)
+            scores[label] = {seed: one["scores"] for seed, one in kept[best].items()}
+
+
+def short_label(method: str, lr: float) -> str:
+    return f"{method}, one cycle, step size {lr:g}"
+
+
+def better_length(scores: Scores, records: Sequence[Record], method: str) -> str:
+    """The label of plain training for all epochs, or for one cycle's if validation data say so."""
+    short = next((label for label in scores if label.startswith(f"{method}, one cycle")), None)
+    if short is None:
+        return method
+    lr, seeds = float(short.rsplit(" ", 1)[1]), scores[short].keys() & scores[method].keys()
+    whole = max(record["epochs"] for record in records if record["part"] == "chain")
+    losses = []
+    for is_short in (False, True):
+        found = {
+            record["seed"]: record
+            for record in records
+            if record["part"] == "chain"
+            and record["method"] == method
+            and record["seed"] in seeds
+            and (record["epochs"] < whole) == is_short
+            and not (record.get("dropout") or record.get("level"))
+            and (not is_short or f"{record['lr']:g}" == f"{lr:g}")
+        }
+        losses.append(_validation_nll([*found.values()]))
+    return short if losses[1] < losses[0] else method
+
+
+def _validation_nll(chains: Sequence[Record]) -> float:
+    """The mean over seeds; infinite where there are no validation data."""
+    found = [record["validation"]["nll"] for record in chains if record.get("validation")]
+    return float(np.mean(found)) if found else math.inf
 
 
 def describe_diverged(records: Sequence[Record], label: Callable[[Record], str]) -> str:

@@ -7,8 +7,19 @@ import numpy as np
 
 from paper.experiments.deep_diversity import FAMILIES
 from paper.pages.deep_base import NAMES, make_page
-from paper.report.compare import ERRORS_APART, RULE, all_lower, outcome
-from paper.report.page import COLOURS, Claim, Grid, Page, Part, Picture, Results, new_figure
+from paper.report.compare import all_lower
+from paper.report.gaps import lead, paired
+from paper.report.page import (
+    COLOURS,
+    Claim,
+    Grid,
+    Page,
+    Part,
+    Picture,
+    Results,
+    mean_and_error,
+    new_figure,
+)
 
 SNAPSHOT = {family: methods[2] for family, methods in FAMILIES.items()}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -26,12 +37,12 @@ def page(results: Results) -> Page:
         "Whether cycles reach different modes, and what that is worth.",
         _section,
         search=False,  # it is on the page of table 1
-        rule="Distances are between all weights, without statistics of batch normalisation, which "
+        note="Distances are between all weights, without statistics of batch normalisation, which "
         "are estimated anew from training data at every point of a line where a network has them. "
         "Errors by the number of "
         "cycles are of the first cycles of one run. A barrier is the largest rise of the error "
-        "above the straight line between its ends; the standard error of a mean barrier is over "
-        f"the lines of all seeds. {RULE}",
+        "above the straight line between its ends; the mean over "
+        "the lines of a seed is compared seed by seed.",
     )
 
 
@@ -66,14 +77,14 @@ def _clusters(on: str, groups: Sequence[Group]) -> Claim:
     names = ("within_cycles", "between_cycles", "traditional")
     found = [[group["weights"][name] for name in names] for group in groups]
     if any(value is None for values in found for value in values):
-        return Claim(text, "figure only", "there are too few draws for distances", None)
+        return Claim(text, "figure only", "there are too few draws for distances")
     within, between, old = np.mean(np.array(found, dtype=float), axis=0)
     return Claim(
         text,
         "figure only",
         f"mean distance {between:.2f} between cycles, {within:.2f} within, {old:.2f} in the "
         f"traditional run (holds if the first is more than {CLUSTERED:g} times both)",
-        holds=all(one[1] > CLUSTERED * max(one[0], one[2]) for one in found),
+        gaps=[lead([one[1] - CLUSTERED * max(one[0], one[2]) for one in found])],
     )
 
 
@@ -88,21 +99,15 @@ def _barriers(on: str, groups: Sequence[Group]) -> list[Claim]:
 
 
 def _barrier(text: str, groups: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]]) -> Claim:
-    means, squares = [], []
-    for kind in ("cyclical", "traditional"):
-        barriers = [100 * line["barrier"] for lines in groups for line in lines[kind]]
-        means.append(np.mean(barriers) if barriers else np.nan)
-        squares.append(np.var(barriers, ddof=1) / len(barriers) if len(barriers) > 1 else np.nan)
-    gap, error = float(means[0] - means[1]), float(np.sqrt(sum(squares)))
-    if not np.isfinite(error):
-        return Claim(text, "figure only", "there are too few lines to judge", None)
-    return Claim(
-        text,
-        "figure only",
-        f"mean barrier {means[0]:.2f} and {means[1]:.2f} points of error, {gap:.2f} ± {error:.2f} "
-        f"apart (clear if by more than {ERRORS_APART:g} standard errors)",
-        holds=outcome((gap, error)),
+    cyclical, traditional = (
+        [100 * float(np.mean([line["barrier"] for line in lines[kind]])) for lines in groups]
+        for kind in ("cyclical", "traditional")
     )
+    ours = (
+        f"mean barrier {mean_and_error(cyclical, 2)} and {mean_and_error(traditional, 2)} points "
+        "of error"
+    )
+    return Claim(text, "figure only", ours, gaps=[paired(traditional, cyclical)])
 
 
 def _cycles(on: str, family: str, groups: Sequence[Group]) -> Claim:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from paper.experiments.deep_table import MORE, SAME
-from paper.pages.deep_base import NAMES, make_page, name_of, scores_by
+from paper.pages.deep_base import NAMES, add_one_cycle, make_page, name_of, scores_by
 from paper.report.compare import Scores, all_lower, shown
 from paper.report.page import (
     COLOURS,
@@ -53,9 +53,11 @@ def _section(setting: Record, records: Sequence[Record]) -> tuple[list[Claim], l
     if not groups:
         return [], []
     name = NAMES[name_of(setting)]
-    scores = scores_by(groups, "group", lambda record: record["method"])
+    scores = {**scores_by(groups, "group", lambda record: record["method"])}
+    add_one_cycle(setting, records, scores)
     seconds = next((r["seconds_of"] for r in records if r["part"] == "costs"), {})
-    table = _table(name, groups, scores, seconds, diverged)
+    length = setting["epochs"] / setting["cycles"]
+    table = _table(name, groups, scores, seconds, diverged, length)
     return _claims(name, scores), [table, _picture(name, scores)]
 
 
@@ -86,11 +88,18 @@ def _claims(name: str, scores: Scores) -> list[Claim]:
 
 
 def _table(
-    name: str, groups: Sequence[Record], scores: Scores, seconds: Record, diverged: Sequence[str]
+    name: str,
+    groups: Sequence[Record],
+    scores: Scores,
+    seconds: Record,
+    diverged: Sequence[str],
+    length: float,
 ) -> Grid:
     rows = []
     for method in scores:
         found = [group for group in groups if group["method"] == method]
+        if not found:
+            continue  # of one cycle: below
         chosen = ", ".join(dict.fromkeys(str(group["chosen"]) for group in found))
         hyperparameter = f"{WORDS[method]} {chosen}" if method in WORDS else chosen
         rows.append(
@@ -104,6 +113,10 @@ def _table(
                 f"{found[0]['bytes'] / 1e6:.1f}",
             ]
         )
+    for method in scores:
+        if "one cycle" in method:
+            own = [shown(scores, method, score) for score in ("error", "nll", "ece")]
+            rows.append([method, "the step size", f"{length:g}", "1", *own, *"-----"])
     return Grid(
         title=f"{name}: what people would use instead",
         header=[
@@ -114,11 +127,34 @@ def _table(
         rows=rows,
         note=(
             "Mean ± standard error over seeds. Epochs are those of all networks of a method "
-            "together. AUROC tells images of other classes from test data by entropy."
+            "together. AUROC tells images of other classes from test data by entropy. NLL and ECE "
+            "are of the predictions as they are: predictions are not stored, so that they cannot "
+            "be scaled by a temperature, which would help the most overconfident methods most."
+            + _unequal(groups)
             + (f" Diverged, and not in the table: {'; '.join(diverged)}." if diverged else "")
             + _unit(seconds)
         ),
     )
+
+
+def _unequal(groups: Sequence[Record]) -> str:
+    """Which methods could choose their step size, where not all could."""
+    several = {r["method"] for r in groups if len(_step_sizes(r)) > 1}
+    if not several or several == {r["method"] for r in groups}:
+        return ""
+    return (
+        f" Only {', '.join(sorted(several))} chose between several step sizes; the others have "
+        "the step size of the search, which is the largest that it tried for SGDM. The table "
+        "favours those that chose."
+    )
+
+
+def _step_sizes(group: Record) -> set[str]:
+    return {
+        value.rpartition("step size ")[2]
+        for value in group["validation_nll"]
+        if "step size" in value
+    }
 
 
 def _times(seconds: Record, method: str, kind: str) -> str:
@@ -146,7 +182,9 @@ def _picture(name: str, scores: Scores) -> Picture:
     kinds = (("error", 100, "test error, %"), ("nll", 1, "NLL"), ("auroc", 1, "AUROC"))
     for axes, (score, factor, words) in zip(panels, kinds, strict=True):
         for place, label in enumerate(labels):
-            values = [factor * found[score] for found in scores[label].values()]
+            values = [factor * found[score] for found in scores[label].values() if score in found]
+            if not values:
+                continue
             axes.errorbar(
                 np.mean(values),
                 place,

@@ -1,5 +1,6 @@
 """The page of the eight methods."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,8 +9,9 @@ import numpy as np
 
 from paper.experiments.deep_table import LITERAL, MORE, SAME
 from paper.experiments.methods import BY_NAME, FAMILIES, ONE_OVER_N
-from paper.pages.deep_base import NAMES, make_page, name_of
+from paper.pages.deep_base import NAMES, add_one_cycle, better_length, make_page, name_of
 from paper.report.compare import Scores, all_lower, gap, shown
+from paper.report.gaps import lead
 from paper.report.page import (
     COLOURS,
     Claim,
@@ -24,10 +26,11 @@ from paper.report.page import (
 
 METHODS = tuple(BY_NAME)
 ITERATIONS = "decay in iterations"
-ALIKE = 0.01
-"""Largest difference between cycles of the training NLL that is called similar, in nats a point."""
+ALIKE = 1.0
+"""Largest difference between cycles of the log likelihood of all training data that is called
+similar: weights by likelihood then differ by a factor of e."""
 RIVALS = {
-    0: "SGD and SGDM",
+    0: "SGD and SGDM, each for all epochs or for those of one cycle, by validation NLL",
     1: "the Snapshot methods of their kind",
     2: "SGLD and SGHMC, the traditional samplers",
 }
@@ -80,7 +83,8 @@ def _section(
     scores, options = _rows(records)
     if not scores:
         return [], []
-    return [*_claims(source, scores), *_likelihoods(source, records)], [
+    add_one_cycle(setting, records, scores)
+    return [*_claims(source, scores, records), *_likelihoods(source, records)], [
         _table(source, setting, scores, options),
         _picture(source, scores),
         *_gains(source, setting, scores),
@@ -89,7 +93,7 @@ def _section(
 
 def _rows(
     records: Sequence[Mapping[str, Any]],
-) -> tuple[Scores, Mapping[str, Mapping[str, Any]]]:
+) -> tuple[dict[str, dict[int, Mapping[str, Any]]], Mapping[str, Mapping[str, Any]]]:
     """Scores by row of the table and seed, and what the runs of a row have in common."""
     scores: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
     options: dict[str, Mapping[str, Any]] = {}
@@ -101,7 +105,7 @@ def _rows(
         label = record["method"]
         if record["part"] == "chain":
             if record["epochs"] != whole or record["seed"] not in seeds:
-                continue  # a network of an ensemble
+                continue  # a network of an ensemble, or of one cycle
             if record["temperature"] == LITERAL:
                 label = f"{label} at {LITERAL}"
             if record.get("decay_in") == "steps":
@@ -111,15 +115,23 @@ def _rows(
     return scores, options
 
 
-def _claims(source: str, scores: Scores) -> list[Claim]:
+def _claims(source: str, scores: Scores, records: Sequence[Mapping[str, Any]]) -> list[Claim]:
     on = f"On {NAMES[source]}"
+
+    def rivals(place: int) -> list[tuple[str, str]]:
+        """The cyclical sampler of each family, and its rival."""
+        others = [family[place] for family in FAMILIES]
+        if place == 0:
+            others = [better_length(scores, records, other) for other in others]
+        return [(family[3], other) for family, other in zip(FAMILIES, others, strict=True)]
+
     claims = [
         all_lower(
             f"{on}, cSGLD and cSGHMC have a lower {name} than {RIVALS[rival]}",
             _paper(source, score, [family[place] for family in FAMILIES for place in (3, rival)]),
             scores,
             score,
-            [(family[3], family[rival]) for family in FAMILIES],
+            rivals(rival),
         )
         for score, name in (("error", "test error"), ("nll", "NLL"))
         for rival in RIVALS
@@ -163,7 +175,7 @@ def _paper(source: str, score: str, methods: Sequence[str]) -> str:
 
 def _likelihoods(source: str, records: Sequence[Mapping[str, Any]]) -> list[Claim]:
     """Whether draws of all cycles fit the training data alike, as equal weights assume."""
-    ours, largest, nats = [], 0.0, 0.0
+    ours, gaps, least, most = [], [], math.inf, 0.0
     for method in ("cSGLD", "cSGHMC"):
         fits = [
             record["train"]
@@ -177,8 +189,9 @@ def _likelihoods(source: str, records: Sequence[Mapping[str, Any]]) -> list[Clai
             return []
         by_cycle = np.array([_by_cycle(fit) for fit in fits])
         spread = np.ptp(by_cycle, axis=1)
-        largest = max(largest, float(spread.max()))
-        nats = max(nats, float(max(s * fit["size"] for s, fit in zip(spread, fits, strict=True))))
+        nats = [float(s * fit["size"]) for s, fit in zip(spread, fits, strict=True)]
+        gaps.append(lead([ALIKE - own for own in nats]))
+        least, most = min(least, *nats), max(most, *nats)
         means = ", ".join(f"{mean:.4f}" for mean in by_cycle.mean(0))
         ours.append(f"{method}: training NLL by cycle {means}")
     return [
@@ -186,10 +199,9 @@ def _likelihoods(source: str, records: Sequence[Mapping[str, Any]]) -> list[Clai
             f"On {NAMES[source]}, draws of all cycles have similarly high likelihoods, so that "
             "they may be weighed alike",
             "said, with no number",
-            f"{'; '.join(ours)}. The cycles of one run differ by at most {largest:.4f} nats a "
-            f"training point (similar here: at most {ALIKE:g}), which is {nats:.0f} nats of all "
-            "training data: weights by likelihood would not be equal",
-            holds=largest <= ALIKE,
+            f"{'; '.join(ours)}. The log likelihoods of all training data of the cycles of one run "
+            f"differ by {least:.0f} to {most:.0f} nats (alike: at most {ALIKE:g})",
+            gaps=gaps,
         )
     ]
 
@@ -209,17 +221,18 @@ def _table(
     rows = []
     further = [f"{method} at {LITERAL}" for method in METHODS]
     further += [f"{method}, {ITERATIONS}" for method in METHODS]
-    for label in (*METHODS, *further, SAME, MORE):
+    short = [label for label in scores if "one cycle" in label]
+    for label in (*METHODS, *further, *short, SAME, MORE):
         if label not in scores:
             continue
-        option, found = options[label], list(scores[label].values())
-        ensemble = option["part"] == "group"
+        option, found = options.get(label, {}), list(scores[label].values())
+        epochs = setting["epochs"] * (setting["cycles"] if label == MORE else 1)
         rows.append(
             [
                 label,
-                "-" if ensemble else f"{option['lr']:g}",
-                "0" if ensemble else option["temperature"],
-                str(setting["epochs"] * (setting["cycles"] if label == MORE else 1)),
+                f"{option['lr']:g}" if "lr" in option else "-",
+                option.get("temperature", "0"),
+                f"{epochs / (setting['cycles'] if 'one cycle' in label else 1):g}",
                 str(found[0]["draws"]),
                 str(len(found)),
                 PAPER.get(source.split(",", maxsplit=1)[0], {}).get(label, "-"),
@@ -236,7 +249,9 @@ def _table(
         rows=rows,
         note=(
             "Mean ± standard error over seeds. The ensembles are of networks trained by SGDM, with "
-            "its step size; epochs are of all networks of a method together."
+            "its step size; epochs are of all networks of a method together. NLL and ECE are of "
+            "the predictions as they are: predictions are not stored, so that they cannot be "
+            "scaled by a temperature, which would help the most overconfident methods most."
         ),
     )
 
@@ -249,13 +264,14 @@ def _gains(source: str, setting: Mapping[str, Any], scores: Scores) -> list[str]
             gap(scores, "single_error", cyclical, plain),
             gap(scores, "error", cyclical, plain),
         )
-        if not all(np.isfinite(error) for _, error in (single, together)):
+        if not all(np.isfinite(one.error) for one in (single, together)):
             continue
         sentences.append(
             f"Beside the error of {plain}, which trains one network for all epochs, that of single "
-            f"draws of {cyclical} is {-100 * single[0]:+.2f} ± {100 * single[1]:.2f} points, and "
-            f"that of their average {-100 * together[0]:+.2f} ± {100 * together[1]:.2f}: averaging "
-            f"wins {100 * (together[0] - single[0]):.2f} points."
+            f"draws of {cyclical} is {-100 * single.mean:+.2f} ± {100 * single.error:.2f} points, "
+            f"and that of their average {-100 * together.mean:+.2f} ± "
+            f"{100 * together.error:.2f}: averaging wins "
+            f"{100 * (together.mean - single.mean):.2f} points."
         )
     if not sentences:
         return []

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from paper.pages.deep_base import NAMES, describe_diverged, make_page, name_of, scores_by
-from paper.report.compare import RULE, Scores, all_lower, shown
+from paper.report.compare import Scores, all_lower, shown
 from paper.report.page import COLOURS, Claim, Grid, Page, Part, Picture, Results, new_figure
 
 PAPER = {
@@ -27,7 +27,7 @@ def page(results: Results) -> Page:
         "tempering",
         "cSGLD at temperatures from the posterior's, 1, to 0, which is optimisation.",
         _section,
-        rule=f"{RULE} Where there are validation data, the temperature between 0 and 1 is that of "
+        note="Where there are validation data, the temperature between 0 and 1 is that of "
         "the lowest NLL on them. Else it is the one of the lowest test score, which favours it a "
         "little: so is the paper's. The paper's T has two readings: the temperature, and, as in "
         "the published code, the factor of the noise's standard deviation, whose square is the "
@@ -53,7 +53,8 @@ def _section(setting: Record, records: Sequence[Record]) -> tuple[list[Claim], l
         for beta in explorations
         for claim in _claims(name, source, beta, found[beta], chosen_by[beta])
     ]
-    table = _table(name, source, found, chosen_by, describe_diverged(records, _label))
+    diverged = describe_diverged(records, _label)
+    table = _table(name, source, found, chosen_by, _noisy_steps(setting, chains), diverged)
     return claims, [table, _picture(name_of(setting), found)]
 
 
@@ -90,6 +91,23 @@ def _claims(
     return claims
 
 
+def _noisy_steps(setting: Record, chains: Sequence[Record]) -> str:
+    """In how many steps of a cycle a temperature can act at all."""
+    sizes = {record["train"]["size"] for record in chains if record.get("train")}
+    if len(sizes) != 1:
+        return ""
+    steps = sizes.pop() // setting["network"]["batch"] * setting["epochs"] / setting["cycles"]
+    noisy = ", ".join(
+        f"{round((1 - (beta or setting['exploration'])) * steps)} at β="
+        f"{beta or setting['exploration']:g}"
+        for beta in sorted({record.get("exploration", 0.0) for record in chains})
+    )
+    return (
+        f"Of the {steps:.0f} steps of a cycle, the last ones have noise: {noisy}. Where they are "
+        "few, and small, no temperature can do much."
+    )
+
+
 def _best(scores: Scores, score: str) -> str | None:
     """The temperature between 0 and 1 of the lowest mean."""
     means = {label: _mean(scores, label, score) for label in scores if label not in ("0", "1")}
@@ -101,7 +119,12 @@ def _mean(scores: Scores, label: str, score: str) -> float:
 
 
 def _table(
-    name: str, source: str, found: ByExploration, chosen_by: ByExploration, diverged: str
+    name: str,
+    source: str,
+    found: ByExploration,
+    chosen_by: ByExploration,
+    noise: str,
+    diverged: str,
 ) -> Grid:
     rows = [
         [
@@ -123,7 +146,7 @@ def _table(
             *("error, %", "NLL", "ECE", "error of single draws, %", "NLL on validation data"),
         ],
         rows=rows,
-        note=f"The paper: {PAPER.get(source, ELSEWHERE)}. Table 1 is at T=1/N.{diverged}",
+        note=f"The paper: {PAPER.get(source, ELSEWHERE)}. Table 1 is at T=1/N. {noise}{diverged}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from paper.experiments.methods import BY_NAME, FAMILIES, ONE_OVER_N
 from paper.experiments.uncertainty_methods import ENTROPY_GRID, LOW_ENTROPIES
 from paper.pages.deep_base import NAMES, make_page
-from paper.report.compare import Scores, all_lower, gap, outcome, shown
+from paper.report.compare import Scores, all_lower, gap, shown
 from paper.report.page import (
     COLOURS,
     Claim,
@@ -84,12 +85,13 @@ def _claims(source: str, rows: Scores) -> list[Claim]:
 
 def _with_nll(claim: Claim, rows: Scores, pairs: Sequence[tuple[str, str]]) -> Claim:
     """The claim, with the test NLL beside it: less trained networks are less sure of anything."""
-    found = [outcome(gap(rows, "nll", *pair)) for pair in pairs]
+    found = [gap(rows, "nll", *pair).side for pair in pairs]
     words = (
         f"the test NLL of the first is lower in {found.count(True)} of these comparisons, higher "
         f"in {found.count(False)}"
     )
-    return Claim(claim.text, claim.paper, f"{claim.ours}; {words}", claim.holds)
+    doubt = "fits worse" if found.count(False) > len(found) / 2 else ""
+    return replace(claim, ours=f"{claim.ours}; {words}", doubt=doubt)
 
 
 def _table(source: str, rows: Scores) -> Grid:

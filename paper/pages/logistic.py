@@ -14,9 +14,8 @@ from paper.pages.logistic_figures import (
     moments_picture,
     sizes_picture,
 )
-from paper.report.compare import outcome, tally, verdict
+from paper.report.gaps import Gap, above, paired, tally, within
 from paper.report.page import Claim, Grid, Page, Picture, Results, mean_and_error
-from paper.report.paired import PAIRED_RULE, above, agreement, paired
 
 PAIRS = (("cSGLD", "SGLD"), ("cSGHMC", "SGHMC"))
 REACHED = 0.9
@@ -64,8 +63,8 @@ def page(results: Results) -> Page:
     )
 
 
-def _claim(text: str, paper: str, ours: str, outcomes: Sequence[bool | None]) -> Claim:
-    return Claim(text, paper, f"{tally(outcomes)}: {ours}", verdict(outcomes))
+def _claim(text: str, paper: str, ours: str, gaps: Sequence[Gap], **options: Any) -> Claim:
+    return Claim(text, paper, f"{tally(gaps)}: {ours}", gaps=gaps, **options)
 
 
 def _more_draws(rows: Rows, dataset: str, batches: Sequence[int | None]) -> Claim:
@@ -94,7 +93,7 @@ def _more_draws(rows: Rows, dataset: str, batches: Sequence[int | None]) -> Clai
         else "not among its data",
         "; ".join(ours),
         [
-            outcome(paired(sizes[other, batch], sizes[one, batch]))
+            paired(sizes[other, batch], sizes[one, batch])
             for one, other in pairs
             for batch in batches
         ],
@@ -109,11 +108,11 @@ def _on_heart(rows: Rows, batches: Sequence[int | None]) -> list[Claim]:
     }
     if not pairs:
         return []
-    outcomes = []
+    gaps = []
     for pair in pairs.values():
         sizes = [record["ess_truncated"] for record in pair]
         larger = max(float(np.mean(each)) for each in sizes)
-        outcomes.append(agreement(paired(*sizes), ALIKE * larger))
+        gaps += within(paired(*sizes), ALIKE * larger)
     return [
         _claim(
             "On Heart, whose posterior is simple, SGHMC does as well as cSGHMC",
@@ -122,7 +121,8 @@ def _on_heart(rows: Rows, batches: Sequence[int | None]) -> list[Claim]:
                 f"{batch_name(batch)}: {_size(pair[0])} and {_size(pair[1])}"
                 for batch, pair in pairs.items()
             ),
-            outcomes,
+            gaps,
+            unstated=True,
         )
     ]
 
@@ -157,7 +157,8 @@ def _absolute(rows: Rows) -> list[Claim]:
             f"number of draws in {runs - sum(map(len, sizes))}, which means nothing and is left "
             "out",
             # A row of which nothing is left neither reaches the paper's figure nor misses it.
-            [outcome(above(kept, REACHED)) if kept else None for kept in sizes],
+            [above(kept, REACHED) for kept in sizes if kept],
+            unstated=True,
         )
     ]
 
@@ -176,7 +177,7 @@ def _accuracy(rows: Rows, config: Mapping[str, Any]) -> Claim:
         f"error of the posterior mean, in posterior sds: {min(cyclical):.2f} to "
         f"{max(cyclical):.2f} with cyclical steps, {min(decreasing):.2f} to "
         f"{max(decreasing):.2f} with decreasing ones",
-        [outcome(paired(one, other)) for one, other in cases],
+        [paired(one, other) for one, other in cases],
     )
 
 
@@ -195,8 +196,8 @@ def _settings(config: Mapping[str, Any], rows: Rows) -> str:
         f"{config['seeds']} independent seeds, the same for all rows; effective sample sizes are "
         "medians over the coordinates. “Truncated” sums the paper's formula up to the first lag "
         "with an autocorrelation below 0.05, the rule of Hoffman and Gelman, whom the paper "
-        f"follows; the claims have these sizes. {PAIRED_RULE} Two are alike where they do not "
-        f"differ so, and their means differ by at most {ALIKE:.0%}."
+        f"follows; the claims have these sizes. Two are alike whose "
+        f"means differ by clearly less than {ALIKE:.0%}."
     )
 
 

@@ -51,7 +51,7 @@ def _formula(cyclical: Mapping[str, Any]) -> Claim:
         paper="α₀/2·(cos(π·r(k)) + 1), r(k) = mod(k - 1, ⌈K/M⌉)/⌈K/M⌉",
         ours=f"largest difference {gap:.1g}; steps in another stage: {stages}, at another "
         f"temperature: {temperatures}",
-        holds=gap <= ROUNDING and stages == temperatures == 0,
+        exact=gap <= ROUNDING and stages == temperatures == 0,
     )
 
 
@@ -64,13 +64,13 @@ def _sums(config: Mapping[str, Any], cyclical: Mapping[str, Any]) -> list[Claim]
             "The step sizes add up to half of what constant ones would",
             paper="K·α₀/2",
             ours=f"{first:.5f} K·α₀",
-            holds=abs(first / (1 / 2) - 1) < NEAR,
+            exact=abs(first / (1 / 2) - 1) < NEAR,
         ),
         Claim(
             "Their squares add up to three eighths of what constant ones would",
             paper="3/8·K·α₀²",
             ours=f"{second:.5f} K·α₀²",
-            holds=abs(second / (3 / 8) - 1) < NEAR,
+            exact=abs(second / (3 / 8) - 1) < NEAR,
         ),
     ]
 
@@ -82,7 +82,7 @@ def _restarts(config: Mapping[str, Any], cyclical: Mapping[str, Any]) -> Claim:
         "Every cycle restarts with the large step size",
         paper="α₀",
         ours=f"{restarted} of {len(starts)} cycles start at α₀",
-        holds=restarted == len(starts),
+        exact=restarted == len(starts),
     )
 
 
@@ -93,7 +93,7 @@ def _falls(cyclical: Mapping[str, Any], decreasing: Mapping[str, Any]) -> Claim:
         paper="more quickly",
         ours=f"to {max(ours):.2g} of its start or less; the decreasing one over the same steps to "
         f"{theirs[0]:.2g} in the first cycle, {theirs[-1]:.2g} in the last",
-        holds=all(own < other for own, other in zip(ours, theirs, strict=True)),
+        exact=all(own < other for own, other in zip(ours, theirs, strict=True)),
     )
 
 

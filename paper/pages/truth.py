@@ -26,6 +26,8 @@ from paper.report.page import (
 HMC = "HMC, one chain"
 NAMES = {"digits": ("digits", "letters"), "moons": ("two moons", "a wider plane")}
 NOT_THE_PAPER = "not in the paper"
+TRADITIONAL = {"cSGHMC": "SGHMC", "cSGHMC, 4 chains": "SGHMC, 4 chains", "cSGLD": "SGLD"}
+"""Cyclical samplers, and the same with a constant step size."""
 SHOWN = {  # in the picture: colour, and line
     "cSGHMC": (COLOURS[0], "-"),
     "cSGLD": (COLOURS[4], "-"),
@@ -59,8 +61,9 @@ def page(results: Results) -> Page:
             continue  # of a run that is not finished
         reference = references[0]
         chosen = _chosen(runs, reference)
-        claims += _claims(data, chosen, budgets)
-        parts += [_reference(data, reference, case), _table(data, chosen, budgets)]
+        claims += [*_cycles(data, chosen, budgets), *_claims(data, chosen, budgets)]
+        parts += [_reference(data, reference, case), _chains(data, chosen, budgets)]
+        parts += [_table(data, chosen, budgets)]
         parts += [_picture(data, chosen, budgets, reference), _search(data, runs)]
     return Page(
         title="Truth: distance to the posterior itself",
@@ -88,6 +91,64 @@ def _chosen(runs: Sequence[Row], reference: Row) -> Scores:
     for row in reference["few"]:
         found[row["budget"]][HMC][row["seed"]] = row
     return found
+
+
+def _cycles(data: str, chosen: Scores, budgets: Sequence[int]) -> list[Claim]:
+    """The paper's central comparison, at every budget."""
+    name, outside = NAMES[data]
+    return [
+        all_lower(
+            f"On {name}, {cyclical} is nearer to HMC than {other} at every number of gradients: "
+            f"total variation on {where}",
+            "not compared",
+            {
+                f"{method}, {budget}": chosen[budget].get(method, {})
+                for budget in budgets
+                for method in (cyclical, other)
+            },
+            score,
+            [(f"{cyclical}, {budget}", f"{other}, {budget}") for budget in budgets],
+        )
+        for cyclical, other in TRADITIONAL.items()
+        if all(chosen[budget].get(method) for budget in budgets for method in (cyclical, other))
+        for score, where in (("tv", "test data"), ("outside_tv", outside))
+    ]
+
+
+def _chains(data: str, chosen: Scores, budgets: Sequence[int]) -> Grid:
+    """Samplers with and without cycles, in one chain and in several."""
+    name, outside = NAMES[data]
+    pairs = [method for pair in TRADITIONAL.items() for method in pair[::-1]]
+    methods = [method for method in pairs if any(chosen[budget].get(method) for budget in budgets)]
+    absent = [method for method in pairs if method not in methods]
+    missing = f" Not in these records: {', '.join(absent)}." if absent else ""
+    return Grid(
+        title=f"{name.capitalize()}: with and without cycles",
+        header=[
+            "method",
+            *(
+                f"{budget:,} gradients, {where}"
+                for where in ("test", outside)
+                for budget in budgets
+            ),
+        ],
+        rows=[
+            [
+                method,
+                *(
+                    mean_and_error([row[score] for row in rows.values()], 4) if rows else "-"
+                    for score in ("tv", "outside_tv")
+                    for budget in budgets
+                    for rows in [chosen[budget].get(method, {})]
+                ),
+            ]
+            for method in methods
+        ],
+        note=(
+            "Total variation from HMC's predictions; less is nearer. Several chains share the "
+            f"gradients and the number of draws.{missing}"
+        ),
+    )
 
 
 def _claims(data: str, chosen: Scores, budgets: Sequence[int]) -> list[Claim]:
@@ -289,9 +350,9 @@ def _settings(config: Mapping[str, Any]) -> str:
         f"cycle, dropout {plan['dropout']:g}. A budget is the number of minibatch gradients of all "
         "networks of a method together: an ensemble shares it. Each method has the step size whose "
         "predictions on validation data are nearest to HMC's there, so that all are shown at their "
-        "best; the largest budget tries the step size of the one before it and the next smaller "
-        "one. No step size is chosen by test data. SGHMC without cycles keeps its step size and "
-        "discards a fifth of the run. Snapshot "
+        "best; the largest budget tries that of the one before it, and what more the table of the "
+        "search shows. No step size is chosen by test data. SGHMC and SGLD without cycles keep "
+        "their step size and discard a fifth of the run. Snapshot "
         "keeps a network for each cycle. SWAG collects weights in the last quarter, at half the "
         "step size. Laplace approximations are at the weights of SGDM: of the last layer with the "
         "whole curvature, of all weights with its diagonal and the logits linear in the weights."

@@ -1,16 +1,17 @@
 """Results with their page, and the facts about them that every form of the report shows."""
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from paper.experiments.results import Results, duration
 from paper.pages import make_page
 from paper.report.page import Page
-
-VERDICTS: Mapping[bool | None, str] = {True: "held", False: "contradicted", None: "undecided"}
+from paper.report.verdicts import KINDS, Verdict, judge
 
 ORDER = (
     *("schedule", "mixture", "logistic", "convergence"),
@@ -26,9 +27,9 @@ ORDER = (
 TITLE = "The paper, reproduced"
 INTRODUCTION = (
     "Claims of Zhang, Li, Zhang, Chen and Wilson, “Cyclical Stochastic Gradient MCMC for Bayesian "
-    "Deep Learning” (ICLR 2020), beside what was measured here. The page of an experiment has the "
-    "claims with their verdicts, the tables and figures, the command that made them, and all "
-    "settings."
+    "Deep Learning” (ICLR 2020), beside what was measured here, and claims of ours about the "
+    "same methods. The page of an experiment has its claims with their verdicts, the tables and "
+    "figures, the command that made them, and all settings."
 )
 
 
@@ -39,6 +40,8 @@ class Chapter:
     results: Mapping[str, Any]
     page: Page | None
     """None for a run that is not finished: partial results are not judged."""
+    verdicts: Sequence[Verdict] = ()
+    """Those on the claims of the page, corrected for all claims of the report."""
 
     @property
     def name(self) -> str:
@@ -60,9 +63,7 @@ class Chapter:
         """How many claims have which verdict."""
         if self.page is None:
             return "unfinished"
-        found = [claim.holds for claim in self.page.claims]
-        counts = {name: found.count(holds) for holds, name in VERDICTS.items()}
-        return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+        return count(self.verdicts)
 
     @property
     def time(self) -> str:
@@ -99,9 +100,18 @@ def read_chapters(folder: Path) -> list[Chapter]:
     found.sort(
         key=lambda results: (places.get(results["experiment"], len(ORDER)), results["experiment"])
     )
+    pages = [make_page(results) if results["finished"] else None for results in found]
+    judged = iter(judge([claim for page in pages if page for claim in page.claims]))
     return [
-        Chapter(results, make_page(results) if results["finished"] else None) for results in found
+        Chapter(results, page, list(islice(judged, len(page.claims) if page else 0)))
+        for results, page in zip(found, pages, strict=True)
     ]
+
+
+def count(verdicts: Iterable[Verdict]) -> str:
+    """How many verdicts there are of each kind."""
+    found = Counter(verdict.kind for verdict in verdicts)
+    return ", ".join(f"{found[kind]} {kind}" for kind in KINDS if found[kind])
 
 
 def _as_text(value: Any) -> str:

@@ -8,10 +8,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from paper.report.chapter import VERDICTS
 from paper.report.page import Claim, Grid, Page, Picture
+from paper.report.verdicts import CONTRADICTED, ELSEWHERE, HELD, OPEN, judge
 
-VERDICT_STYLES = {True: "green", False: "red", None: "yellow"}
+STYLES = {HELD: "green", CONTRADICTED: "red", ELSEWHERE: "red", OPEN: "yellow"}
 
 
 def overview(page: Page) -> RenderableType:
@@ -27,10 +27,10 @@ def overview(page: Page) -> RenderableType:
 
 
 def _claims(claims: Sequence[Claim]) -> Table:
-    table = Table("claim", "paper", "ours", "", title="Claims", show_lines=True)
-    for claim in claims:
-        verdict = Text(VERDICTS[claim.holds], style=VERDICT_STYLES[claim.holds])
-        table.add_row(Text(claim.text), Text(claim.paper), Text(claim.ours), verdict)
+    table = Table("claim", "paper", "ours", "how sure", "", title="Claims", show_lines=True)
+    for claim, verdict in zip(claims, judge(claims), strict=True):
+        cells = map(Text, (claim.text, claim.paper, claim.ours, verdict.sure))
+        table.add_row(*cells, Text(verdict.text, style=STYLES[verdict.kind]))
     return table
 
 

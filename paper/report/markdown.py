@@ -1,12 +1,14 @@
-"""The report as Markdown, an index and a page for each experiment; the HTML is made from it."""
+"""The report as Markdown: an index, and a page for each experiment."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from paper.report.chapter import INTRODUCTION, TITLE, VERDICTS, Chapter
-from paper.report.page import Grid, Picture
+from paper.report.chapter import INTRODUCTION, TITLE, Chapter, count
+from paper.report.page import Claim, Grid, Picture
+from paper.report.verdicts import KINDS, RULE
 
-CLAIMS = ("claim", "paper", "ours", "verdict")
+CLAIMS = ("claim", "paper", "ours", "how sure", "verdict")
+INDEX = ("claim", "where", "how sure", "verdict")
 SETTINGS = ("setting", "value")
 
 Addresses = Mapping[tuple[str, str], str]
@@ -14,8 +16,13 @@ Addresses = Mapping[tuple[str, str], str]
 
 
 def render_index(chapters: Sequence[Chapter]) -> str:
-    """The title, the introduction, and a table that links to the page of every experiment."""
-    return _join([f"# {TITLE}", plain(INTRODUCTION), _contents(chapters)])
+    """The title, what was found, the pages of the experiments, and one table of all claims."""
+    found = [verdict for chapter in chapters for verdict in chapter.verdicts]
+    summary = f"Of {len(found)} claims: {count(found)}." if found else ""
+    blocks = [f"# {TITLE}", plain(f"{INTRODUCTION} {summary}"), _contents(chapters)]
+    if found:
+        blocks += ["## How claims are judged", plain(RULE), "## All claims", _all_claims(chapters)]
+    return _join(blocks)
 
 
 def render_chapter(chapter: Chapter, figures: Addresses) -> str:
@@ -60,13 +67,30 @@ def _contents(chapters: Sequence[Chapter]) -> str:
     return "\n".join(lines)
 
 
+def _all_claims(chapters: Sequence[Chapter]) -> str:
+    """One row for each claim, those that are decided first."""
+    lines = [f"| {' | '.join(INDEX)} |", "| --- | --- | --- | --- |"]
+    for kind in KINDS:
+        for chapter in chapters:
+            for claim, verdict in zip(_claims(chapter), chapter.verdicts, strict=True):
+                if verdict.kind == kind:
+                    link = f"[{plain(chapter.name)}]({page_name(chapter.name)}.md)"
+                    cells = [plain(claim.text), link, plain(verdict.sure), plain(verdict.text)]
+                    lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _claims(chapter: Chapter) -> Sequence[Claim]:
+    return chapter.page.claims if chapter.page else ()
+
+
 def _chapter(chapter: Chapter, figures: Addresses) -> Iterable[str]:
     yield f"# {plain(chapter.title)}"
     yield plain(chapter.summary)
     if chapter.page:
         claims = [
-            (claim.text, claim.paper, claim.ours, VERDICTS[claim.holds])
-            for claim in chapter.page.claims
+            (claim.text, claim.paper, claim.ours, verdict.sure, verdict.text)
+            for claim, verdict in zip(_claims(chapter), chapter.verdicts, strict=True)
         ]
         yield table(CLAIMS, claims)
         for part in chapter.page.parts:

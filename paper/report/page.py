@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from csgmcmc.pages import COLOURS, INK, new_figure
+from paper.report.gaps import LEVEL, Gap, evidence
 
 __all__ = [
     "COLOURS",
@@ -27,13 +28,27 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper, the number it gives, ours, and the verdict."""
+    """A claim of the paper, the number that it gives, and ours; `verdicts.judge` judges it."""
 
     text: str
     paper: str
     ours: str
-    holds: bool | None
-    """True is held, False contradicted, None undecided: the text of `ours` says why."""
+    exact: bool | None = None
+    """Whether a claim holds that chance has no part in; None where there is nothing to judge."""
+    gaps: Sequence[Gap] = ()
+    """Comparisons that should all be above 0, if chance has a part in it."""
+    unstated: bool = False
+    """Whether it depends on settings that the paper leaves open."""
+    doubt: str = ""
+    """Why the comparisons cannot decide the claim, however clear they are."""
+
+    @property
+    def holds(self) -> bool | None:
+        """What the claim's own comparisons say, without correction for the number of claims."""
+        if not self.gaps:
+            return self.exact
+        holds, chance = evidence(self.gaps)
+        return holds if chance < LEVEL else None
 
 
 @dataclass(frozen=True)

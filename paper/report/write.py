@@ -1,15 +1,15 @@
 """Writes the report into the folder of the results that it is made from."""
 
 import re
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from csgmcmc.pages import as_element, draw
-from paper.report import html, markdown
+from csgmcmc.pages import draw
+from paper.report import markdown
 from paper.report.chapter import read_chapters
 from paper.report.page import Picture
 
 LIGHT_INK, DARK_INK = "#1f2328", "#e6e9ed"
-"""Text colours of the light and the dark scheme, as in page.css."""
+"""Text colours of the light and the dark scheme."""
 
 
 def as_file(drawn: str) -> str:
@@ -19,25 +19,23 @@ def as_file(drawn: str) -> str:
     return re.sub(r"(<svg\b[^>]*>)", rf"\1{style}", drawn, count=1)
 
 
+def address(chapter: str, picture: str) -> str:
+    """The path of a figure in the report."""
+    return f"figures/{chapter}-{picture.removeprefix(f'{chapter}-')}.svg"
+
+
 def write_report(folder: Path) -> list[Path]:
-    """Write README.md, a page for each experiment, their figures and index.html into `folder`."""
+    """Write README.md, a page for each experiment and their figures into `folder`."""
     chapters = read_chapters(folder)
-    files, elements, addresses = {}, {}, {}
+    files = {"README.md": markdown.render_index(chapters)}
     for chapter in chapters:
+        addresses = {}
         for part in chapter.page.parts if chapter.page else ():
             if isinstance(part, Picture):
-                name = f"{chapter.name}-{part.name.removeprefix(f'{chapter.name}-')}"
-                drawn = draw(part.figure, name)
-                addresses[chapter.name, part.name] = f"figures/{name}.svg"
-                files[f"figures/{name}.svg"] = as_file(drawn)
-                elements[f"figures/{name}.svg"] = as_element(drawn, name)
-    pages = {
-        markdown.page_name(chapter.name): markdown.render_chapter(chapter, addresses)
-        for chapter in chapters
-    }
-    index = markdown.render_index(chapters)
-    files |= {"README.md": index, **{f"{name}.md": text for name, text in pages.items()}}
-    files["index.html"] = html.render(index, pages, elements)
+                path = addresses[chapter.name, part.name] = address(chapter.name, part.name)
+                files[path] = as_file(draw(part.figure, PurePath(path).stem))
+        page = markdown.page_name(chapter.name)
+        files[f"{page}.md"] = markdown.render_chapter(chapter, addresses)
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

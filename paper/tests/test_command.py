@@ -9,7 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import paper.__main__ as command
-from paper.experiments import Results
+from paper.experiments import Results, find_experiments
+from paper.experiments.plan import Work, step_time
+from paper.report.chapter import ORDER
+from paper.tests.data.archives import write_cifar
 from paper.tests.experiments.tiny import Tiny
 from paper.tests.report.support import make_results, save
 
@@ -73,9 +76,8 @@ def test_run_and_report(tmp_path):
     assert "1/1" not in run(*arguments).output  # nothing is left to do
     made = run("report", str(tmp_path))
     assert made.exit_code == 0, made.output
-    for name in ("index.html", "README.md"):
-        assert str(tmp_path / name) in made.output
-        assert "5 held" in (tmp_path / name).read_text()
+    assert str(tmp_path / "README.md") in made.output
+    assert "5 held" in (tmp_path / "README.md").read_text()
 
 
 def test_as_a_module(tmp_path):
@@ -203,3 +205,47 @@ def test_report_names_what_cannot_be_read(tmp_path):
         result = run("report", str(tmp_path))
         assert result.exit_code == 2
         assert "does not hold results" in result.output
+
+
+def test_the_preset_paper_refuses_a_part_of_the_data(tmp_path):
+    write_cifar(tmp_path, "cifar10", train=70, test=20)
+    write_cifar(tmp_path, "cifar100", train=70, test=20)
+    options = ["--preset", "paper", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
+    result = run("run", "cifar", *options)
+    assert result.exit_code == 2
+    assert "50,000 training and 10,000 test images, and the data have 70 and 20" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_all_checks_every_data_set_before_it_begins(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr(command, "run_one", lambda name, *_: begun.append(name))
+    result = run("run", "all", "--preset", "paper", "--data", str(tmp_path))
+    assert result.exit_code == 2
+    assert "imagenet: " in result.output or "cifar" in result.output
+    assert begun == []
+    assert run("run", "all", "--preset", "smoke", "--data", str(tmp_path)).exit_code == 0
+    assert begun == [name for name in ORDER if "smoke" in find_experiments()[name].presets]
+
+
+def test_a_dry_run_counts_shared_chains_once(monkeypatch):
+    monkeypatch.setattr("paper.experiments.plan.step_time", lambda *_: 3.6)
+    result = run("run", "all", "--preset", "paper", "--dry-run")
+    assert result.exit_code == 0, result.output
+    rows = [line.split("│")[1:5] for line in result.output.splitlines() if "│" in line]
+    found = {name.strip(): [cell.strip() for cell in cells] for name, *cells in rows}
+    # 120 epochs of 20,018 batches for each of four methods.
+    assert found["imagenet"] == ["4", "480", f"{480 * 20_018 / 1000:.1f}"]
+    assert found["cifar"][0] == "114"
+    assert "cifar-diversity" not in found  # its chains are those of cifar
+    result = run("run", "mnist", "--preset", "laptop", "--dry-run")
+    assert result.exit_code == 2
+    assert "mnist searches for step sizes" in result.output
+
+
+def test_the_time_of_a_step_is_measured():
+    perceptron = find_experiments()["mnist-stages"].presets["smoke"].settings[0]
+    run_of_it = perceptron.run("SGD", 0.1, seed=0)
+    work = Work("mnist", perceptron.network, 60, (1, 28, 28), run_of_it)
+    assert 0 < step_time(work, 0.01) < 10
+    assert work.steps == run_of_it.epochs * 6

@@ -17,9 +17,6 @@ from csgmcmc.errors import LockedError, StoreError
 PART = re.compile(r"\.\d+(\.\d+)?\.part$")
 """How the name of a temporary file ends: number of its process, and a random one."""
 
-EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors of the process, which say nothing about the file."""
-
 # A reader that asks whether a file is locked holds the lock for a moment: wait that long.
 LOCK_SECONDS = 1.0
 
@@ -86,15 +83,6 @@ def identity_of(path: Path) -> tuple[int, ...] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def readable_size(size: float) -> str:
-    """A number of bytes in the unit that fits."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} PB"
 
 
 def file_sizes(folder: Path) -> dict[str, int]:

@@ -64,10 +64,6 @@ class SuggestedLR:
         return self.lr
 
 
-class _LossTooHigh(Exception):  # noqa: N818  (ends the test early; not an error)
-    """The loss is so high that larger steps need not be tried."""
-
-
 def suggest_lr(
     model: nn.Module,
     loss: Loss,
@@ -112,7 +108,7 @@ def suggest_lr(
         losses.append(info.loss)
         start, recent = float(np.median(losses[:5])), float(np.median(losses[-5:]))
         if recent > start + LOSS_RISE_TO_STOP * max(1.0, abs(start)):
-            raise _LossTooHigh
+            raise DivergedError("the loss", info.tick, info.lr, [0])  # ends the test early
 
     copied = copy.deepcopy(model)
     params = [param for param in copied.parameters() if param.requires_grad]
@@ -121,7 +117,7 @@ def suggest_lr(
     options = {**chain_options, "watch": False, "progress": False, "callbacks": record}
     chain = Chain(copied, loss, loader, make_sampler(params, highest), schedule, **options)
     generators = chain.stepper.generators
-    with preserved_random_state(generators), suppress(DivergedError, _LossTooHigh):
+    with preserved_random_state(generators), suppress(DivergedError):
         chain.run()
     return _read(np.array(lrs), np.array(losses), steps, highest, trained)
 

@@ -81,14 +81,10 @@ def table(
     title: str = "",
     stacked: bool = False,
 ) -> str:
-    """A table that scrolls inside its own box where it is too wide.
+    """A table that scrolls inside its own box where it is too wide; `header` and `rows` are HTML.
 
-    Args:
-        header: names of the columns, as HTML.
-        rows: cells, as HTML; the first cell of each row is its heading.
-        kinds: CSS class of each column: "number" aligns right, "long" has a minimum width.
-        title: caption, as text.
-        stacked: on a phone show each row as a block, with the names of the columns.
+    `kinds` are CSS classes of the columns: "number" aligns right, "long" has a minimum width. With
+    `stacked`, a phone shows each row as a block.
     """
     return _macros().table(header, rows, kinds or [""] * len(header), title, stacked)
 
@@ -96,10 +92,8 @@ def table(
 def judgements(header: Sequence[str], rows: Sequence[tuple[Sequence[str], str, str]]) -> str:
     """A table whose last column is a verdict; on a phone each row is a block.
 
-    Args:
-        header: names of the columns, as text.
-        rows: all cells except the last, as HTML; the verdict, as text; its CSS class: "held",
-            "contradicted" or "undecided".
+    A row is all other cells as HTML, the verdict as text, and its CSS class: "held", "contradicted"
+    or "undecided".
     """
     return _macros().judgements(header, rows)
 

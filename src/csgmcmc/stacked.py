@@ -3,9 +3,6 @@
 The forward pass is vmapped over that dimension, so that the same samplers, schedules and loops run
 all chains at once. There is one loss per chain, and they are *summed* before the backward pass: a
 mean would divide every gradient by the number of chains, and sample the wrong distribution.
-
-For a small perceptron the overhead of `vmap` is larger than the arithmetic: it is evaluated as
-products of stacked matrices.
 """
 
 import copy
@@ -153,7 +150,7 @@ def _stack_into(target: nn.Module, models: Sequence[nn.Module]) -> None:
                 getattr(module, kind)[name] = made[value]
 
 
-# Perceptrons
+# Perceptrons: for small ones the overhead of `vmap` is larger than the arithmetic.
 
 
 def is_perceptron(model: nn.Module) -> bool:

@@ -22,7 +22,7 @@ from benchmarks.failures import (
     young_interval,
 )
 from benchmarks.measure import measure_chain
-from benchmarks.plan import Plan, cost_of, main, wire_bytes
+from benchmarks.plan import Plan, cost_of, main, readable_size, wire_bytes
 from benchmarks.planning import markdown
 from benchmarks.wire import bandwidth_of
 from tests.docs.support import DOCS, ROOT
@@ -370,3 +370,9 @@ def test_the_table_has_all_sizes_and_layouts():
 def test_predictions_are_within_a_quarter(name):
     pairs = [(row["predicted"][name], row["measured"][name]) for row in ROWS]
     assert all(0.8 <= one / other <= 1.25 for one, other in pairs if one)
+
+
+def test_sizes_have_the_unit_that_fits():
+    sizes = (0, 999, 1_000, 217_000, 1_234_567, 5.5e9, 2e12, 3e17)
+    shown = ["0 B", "999 B", "1 kB", "217 kB", "1.23 MB", "5.5 GB", "2 TB", "300 PB"]
+    assert [readable_size(size) for size in sizes] == shown

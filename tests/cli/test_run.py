@@ -97,8 +97,6 @@ def start(*arguments):
     )
 
 
-# Ctrl-C may come between the file of a draw and its line in the manifest.
-@pytest.mark.filterwarnings("ignore:.*not in a manifest, ignored:csgmcmc.errors.StoreWarning")
 def test_resume_after_ctrl_c_gives_the_same_draws(two_chains, folder):
     arguments = ["mine.py:make_chain", "--chains", "2", "--out", "out"]
     (folder / "slow").write_text("35")  # chain 1 has its first draw after so many calls

@@ -11,6 +11,7 @@ from torch import nn
 
 from paper.devices import on
 from paper.experiments import find_experiments
+from paper.experiments.deep_settings import PAPER
 from paper.experiments.truth_data import load
 from paper.experiments.truth_runs import RUNS, Plan, Problem, run
 from paper.rivals import SWAG, diagonal_laplace, dropout_draws, last_layer_laplace, linearised_probs
@@ -91,6 +92,32 @@ def test_imagenet(images, device, tmp_path):
         record = experiment.run(config, images, **job, draws=tmp_path / "draws")
     assert record["scores"]["tested"] == 18
     assert record["scores"]["draws"] == 1
+
+
+def test_the_papers_network_on_cifar(data, device, tmp_path):
+    """ResNet-18, four steps of the preset paper's cSGHMC on few images, scored and resumed."""
+    setting = replace(PAPER["cifar10"], epochs=4, cycles=2, train=64, test=20, draws_per_cycle=1)
+    setting = replace(setting, exploration=0.4)
+    run = setting.run("cSGHMC", 0.1, seed=0)
+    job = {"part": "chain", "setting": setting, "run": run, "draws": tmp_path}
+    experiment = find_experiments()["cifar"]
+    with on(str(device)):
+        records = [experiment.run(experiment.presets["paper"], data, **job) for _ in range(2)]
+    assert records[0] == records[1]  # the draws are found again
+    assert records[0]["scores"]["draws"] == 2
+
+
+def test_the_papers_network_on_imagenet(images, device, tmp_path):
+    """ResNet-50, four steps."""
+    experiment = find_experiments()["imagenet"]
+    config = experiment.presets["paper"]
+    network = replace(config.network, batch=24)
+    config = replace(config, network=network, size=32, epochs=2, cycles=1, loaders=0)
+    config = replace(config, draws_per_cycle=1, exploration=0.5)
+    job = experiment.jobs(config, {})["cSGHMC, seed 0"]
+    with on(str(device)):
+        record = experiment.run(config, images, **job, draws=tmp_path / "draws")
+    assert record["scores"]["tested"] == 18
 
 
 @pytest.mark.parametrize("trained", RUNS)

@@ -95,30 +95,9 @@ def test_a_confidence_on_an_edge_is_below_it_whatever_the_rounding(bins):
     np.testing.assert_array_equal(curve.count, np.full(len(edges), 2))
 
 
-def test_equal_mass_bins_by_hand():
-    curve = reliability_curve(PROBABILITIES, LABELS, bins=2, binning="mass")
-    np.testing.assert_allclose(curve.confidence, [0.55, 0.85])
-    np.testing.assert_array_equal(curve.accuracy, [0.5, 1.0])
-    np.testing.assert_array_equal(curve.count, [2, 2])
-    error = calibration_error(PROBABILITIES, LABELS, bins=2, binning="mass")
-    assert error == pytest.approx((0.05 + 0.15) / 2)
-
-
-def test_equal_mass_bins_are_equal_and_keep_equal_confidences_together(forecast):
-    counts = reliability_curve(*forecast, bins=15, binning="mass").count
-    assert len(counts) == 15
-    assert set(counts) == {33, 34}
-    tied, labels = np.array([0.6, 0.8, 0.8, 0.8, 0.9, 1.0]), np.array([1, 1, 0, 0, 1, 0])
-    curve = reliability_curve(tied, labels, bins=3, binning="mass")
-    np.testing.assert_array_equal(curve.count, [4, 2])
-    backward = reliability_curve(tied[::-1], labels[::-1], bins=3, binning="mass")
-    np.testing.assert_array_equal(backward.accuracy, curve.accuracy)
-
-
 def test_more_bins_than_points_is_one_point_a_bin():
-    for binning in ("width", "mass"):
-        error = calibration_error([0.6, 0.8], [1, 0], bins=50, binning=binning)
-        assert error == pytest.approx((0.4 + 0.8) / 2)
+    error = calibration_error([0.6, 0.8], [1, 0], bins=50)
+    assert error == pytest.approx((0.4 + 0.8) / 2)
 
 
 def test_against_the_peers(forecast):
@@ -171,5 +150,3 @@ def test_bad_forecasts_and_labels(measure, probabilities, labels, message):
 def test_bad_settings():
     with pytest.raises(ValueError, match="bins must be at least 1, got 0"):
         calibration_error(PROBABILITIES, LABELS, bins=0)
-    with pytest.raises(ValueError, match="'width', 'mass', got 'quantile'"):
-        calibration_error(PROBABILITIES, LABELS, binning="quantile")

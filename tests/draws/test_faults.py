@@ -22,7 +22,7 @@ from csgmcmc.draws import DrawStore, MemoryDraws, keep_trainable
 from csgmcmc.draws.manifest import Manifest
 from csgmcmc.errors import CsgmcmcError, LockedError, StoreError
 from csgmcmc.files import PART, is_locked
-from tests.draws.support import draw_file, fill, reopened
+from tests.draws.support import draw_file, fill
 
 
 def modes(folder: Path) -> set[str]:
@@ -140,19 +140,16 @@ def test_the_next_writer_removes_what_a_killed_one_has_left(tmp_path):
     ]
     for path in (*parts, *kept):
         path.write_bytes(b"torn")
-    store = reopened(tmp_path)
+    store = DrawStore(tmp_path)
     assert all(path.exists() for path in (*parts, *kept))  # readers remove nothing
     store.append({"w": torch.ones(100)}, step=7)
     store.close()
     assert not any(path.exists() for path in parts)
     assert all(path.exists() for path in kept)
-    for path in kept[1:]:
-        path.unlink()
-    store = reopened(tmp_path)
-    assert [line for line in store.problems if "0001-000000009" in line] == store.problems
     store.lock_chain(1)
     store.close()
-    assert DrawStore(tmp_path).problems == []
+    assert not kept[0].exists()
+    assert all(path.exists() for path in kept[1:])
 
 
 def test_what_all_chains_share_is_left_to_a_writer_of_another_chain(tmp_path):
@@ -315,7 +312,7 @@ def test_a_link_in_the_place_of_a_new_file_is_replaced(tmp_path):
     elsewhere.write_text("mine")
     fill(path, count=2)
     draw_file(path, 7).symlink_to(elsewhere)
-    store = reopened(path)
+    store = DrawStore(path)
     store.append({"w": torch.ones(100)}, step=7)
     store.close()
     assert elsewhere.read_text() == "mine"

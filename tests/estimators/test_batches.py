@@ -45,7 +45,8 @@ def test_batches_of_stacked_chains_equal_those_of_each_chain_alone():
         expected = own[order[:25]]
         found = torch.cat([inputs[chain, :, 0] for inputs, _ in batches])
         assert torch.equal(found.long(), expected)
-        both = zip(batches, together.of_chains([chain], copies=0, seed=4), strict=True)
+        alone = Batches((features, features), rows, 7, seed=4, chain_ids=[chain])
+        both = zip(batches, alone, strict=True)
         assert all(torch.equal(one[0][chain], other[0]) for one, other in both)
 
 

@@ -22,6 +22,7 @@ from sklearn.preprocessing import PolynomialFeatures
 from torch import nn
 
 from csgmcmc.estimators import BayesianMLPClassifier, BayesianMLPRegressor
+from csgmcmc.estimators.size import Size
 from tests.estimators.small import SMALL, Table, diabetes, iris
 
 BOTH = pytest.mark.parametrize("kind", [BayesianMLPClassifier, BayesianMLPRegressor])
@@ -254,13 +255,21 @@ def test_sparse_rows_give_the_same_fit(kind):
 
 
 @BOTH
-def test_fit_that_is_cut_short_says_so_and_predicts(kind):
+@pytest.mark.parametrize("cycles", [None, 3])  # steps by the budget, or as they are asked for
+def test_fit_that_is_cut_short_says_so_and_predicts(kind, cycles):
     features, targets = table(kind)
-    options = {**SMALL, "epochs": None, "max_seconds": 1e-3}
+    options = {**SMALL, "epochs": None, "cycles": cycles, "max_seconds": 1e-3}
     with pytest.warns(ConvergenceWarning, match="max_seconds"):
         estimator = kind(**options).fit(features, targets)
     assert len(estimator.weights_) == 1
+    assert cycles or estimator.draws_[-1].step < 10  # the first cycle is shorter, too
     assert np.isfinite(answers(estimator, features)).all()
+
+
+def test_held_out_rows_and_steps_do_not_grow_without_limit():
+    small, large = (Size.of(BayesianMLPRegressor(), rows) for rows in (20_000, 10**6))
+    assert small.seconds == large.seconds <= BayesianMLPRegressor().max_seconds
+    assert [20_000 // small.folds, 10**6 // large.folds] == [2000, 4000]
 
 
 @BOTH

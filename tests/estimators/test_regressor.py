@@ -68,7 +68,8 @@ def heteroscedastic(rows: int, seed: int = 0):
 def test_noise_of_each_row_is_recovered_and_intervals_cover_every_region(noise):
     """Coverage of 4,000 rows a region: chance alone misses by 0.03 once in 10^9."""
     features, targets, _ = heteroscedastic(3000)
-    estimator = BayesianMLPRegressor(noise=noise, random_state=0).fit(features, targets)
+    estimator = BayesianMLPRegressor(noise=noise, max_seconds=1e6, random_state=0)
+    estimator.fit(features, targets)
     rows, values, scale = heteroscedastic(12_000, seed=1)
     found = estimator.predictive(rows).noise_variance.sqrt().numpy()
     low, high = estimator.predict_interval(rows, 0.9)

@@ -184,7 +184,7 @@ def kill_again_and_again(path: Path, kills: int, seed: int, pause: float = 0.01)
 
 def finish_and_compare(path: Path, whole: Path) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StoreWarning)  # files that a kill left over are named
+        warnings.simplefilter("ignore", StoreWarning)  # damaged files are named
         make_chain(path).run(resume=True)
         assert_same_runs(whole, path)
 

@@ -98,6 +98,20 @@ def test_no_other_weights_have_a_better_held_out_score(seed, draws, points):
     assert score(weights) + 2e-4 >= max(map(score, [*others, *corners]))
 
 
+@given(seed=st.integers(0, 10_000), smoothing=st.sampled_from([0.0, 0.1, 2.0]))
+def test_stacking_weights_are_optimal(seed, smoothing):
+    """The objective is concave: no weights are better by more than its largest slope."""
+    generator = np.random.default_rng(seed)
+    count, points = generator.integers(2, 30), generator.integers(2, 200)
+    scores = generator.normal(scale=generator.choice([0.1, 1, 10]), size=(count, points))
+    weights = stacking_weights(scores, smoothing=smoothing)
+    likelihoods = np.exp(scores - scores.max(0))
+    slope = (likelihoods / (weights @ likelihoods)).mean(1)
+    if smoothing:
+        slope += smoothing / points / weights
+    assert slope.max() - weights @ slope < 1.01e-4
+
+
 def test_stacking_of_groups_shares_the_weight_of_a_group_among_its_draws():
     # On half of the points group 0 is right, on the rest group 1; its second draw never is.
     log_scores = np.log([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]])

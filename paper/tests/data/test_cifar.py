@@ -7,14 +7,12 @@ import sys
 import tarfile
 import urllib.request
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from paper.data import Images, PlainBatches, Standard, TrainingBatches, cifar, crop_and_flip
-from paper.data import from_dataset as images_of
 from paper.data.cifar import LAYOUTS
 from paper.tests.data.archives import add, make_batch, write_cifar
 
@@ -110,22 +108,6 @@ def test_the_download_is_checked(tmp_path, monkeypatch):
         cifar("cifar10")
     write_cifar(tmp_path, "cifar10")  # what is there already is used as it is
     assert len(cifar("cifar10").train) == 120
-
-
-def test_objects_like_torchvisions_are_accepted():
-    data = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
-    found = images_of(SimpleNamespace(data=data, targets=[1, 0]))
-    assert found.pixels.shape == (2, 3, 4, 4)
-    assert found.pixels[1, 2, 3, 0] == data[1, 3, 0, 2]
-    assert found.labels.tolist() == [1, 0]
-    same = images_of(SimpleNamespace(data=found.pixels, targets=found.labels))
-    assert same.pixels.equal(found.pixels)
-    with pytest.raises(ValueError, match=r"\.data and \.targets"):
-        images_of([1])
-    with pytest.raises(ValueError, match="targets"):
-        images_of(SimpleNamespace(data=data, targets=[1]))
-    with pytest.raises(ValueError, match="data must be bytes"):
-        images_of(SimpleNamespace(data=data / 2, targets=[1, 0]))
 
 
 def test_every_crop_is_a_window_of_the_padded_image_and_half_are_mirrored():

@@ -56,6 +56,23 @@ def test_a_folder_and_its_tar_give_the_same(root):
     assert find_image_folder(root.parent) == root
 
 
+def test_images_without_folders_have_the_classes_of_the_official_table(root):
+    flat, lines = root / "flat" / "val", ["ImageId,PredictionString"]
+    flat.mkdir(parents=True)
+    for number, path in enumerate(sorted((root / "val").rglob("*.PNG"))):
+        path.rename(flat / f"ILSVRC2012_val_{number}.PNG")
+        lines.append(
+            f"ILSVRC2012_val_{number},{path.parent.name} 1 2 3 4 {path.parent.name} 5 6 7 8"
+        )
+    with pytest.raises(FileNotFoundError, match=r"need LOC_val_solution\.csv beside val"):
+        ImageFolder(root, "val", size=8)
+    (root / "flat" / "LOC_val_solution.csv").write_text("\n".join(lines))
+    for place in (root, as_tar(root)):
+        images = ImageFolder(place, "val", size=8)
+        assert images.classes == ["n01", "n02"]
+        assert [images[index][1] for index in range(4)] == [0, 0, 1, 1]
+
+
 def test_a_tar_is_found_in_a_folder(root):
     path = as_tar(root)
     place = root.parent / "data"

@@ -99,8 +99,8 @@ def test_two_processes_share_the_work_and_one_writes(data, tmp_path):
     store = DrawStore(out / "draws" / "imagenet" / "cSGHMC-seed0")
     assert store.problems == []
     assert len(store) == 3
-    # Of 48 images two processes take 24 each, in 3 batches of 8 an epoch, 4 epochs long.
-    assert store[-1].step == 11
+    # Of 48 images two processes take 24 each, in 6 batches of 4 each an epoch, 4 epochs long.
+    assert store[-1].step == 23
 
 
 @pytest.mark.skipif(not (SHARED / "tiny-imagenet-20.tar").exists(), reason="no data at hand")

@@ -21,7 +21,7 @@ from paper.experiments.truth import (
 from paper.experiments.truth_data import load
 from paper.experiments.truth_networks import flat, stacked_weights, state_of_chain
 from paper.experiments.truth_runs import (
-    ENSEMBLES,
+    MEMBERS,
     METHODS,
     RUNS,
     SAMPLERS,
@@ -58,9 +58,9 @@ def test_every_method_uses_the_budget_and_samplers_keep_as_many_draws(case):
     for plan in case.plans:
         for trained in RUNS:
             schedule = plan.schedule(trained)
-            assert schedule.steps * ENSEMBLES.get(trained, 1) == plan.budget
+            assert schedule.steps * MEMBERS.get(trained, 1) == plan.budget
             if trained in SAMPLERS or trained == "SWAG":
-                assert schedule.total_draws == plan.draws
+                assert schedule.total_draws * MEMBERS.get(trained, 1) == plan.draws
             table = schedule.table()
             assert table["collect"][-1]
     assert [plan.budget for plan in case.plans] == sorted({plan.budget for plan in case.plans})
@@ -237,12 +237,15 @@ def test_the_page_shows_the_table_the_picture_and_claims(smoke):
     page = make_page(smoke)
     grids = [part for part in page.parts if isinstance(part, Grid)]
     assert [grid.title.partition(": ")[2] for grid in grids] == [
-        *("the reference", "distance to HMC", "the search for step sizes"),
+        *("the reference", "with and without cycles"),
+        *("distance to HMC", "the search for step sizes"),
     ]
-    methods = [row[1] for row in grids[1].rows]
+    pairs = ["SGHMC", "cSGHMC", "SGHMC, 4 chains", "cSGHMC, 4 chains", "SGLD", "cSGLD"]
+    assert [row[0] for row in grids[1].rows] == pairs
+    methods = [row[1] for row in grids[2].rows]
     assert methods == 2 * [HMC, *METHODS]
     assert [part.name for part in page.parts if isinstance(part, Picture)] == ["moons-distance"]
-    assert len(page.claims) == 4
+    assert len(page.claims) == 10
 
 
 def change_scores(results, values):
@@ -263,7 +266,9 @@ def test_claims_follow_the_numbers(smoke, nearer):
             return 1 / budget if nearer else 0.5 + budget / 1000
         return 0.3
 
-    claims = make_page(change_scores(smoke, values)).claims
+    first, *_, one, two, three, four = make_page(change_scores(smoke, values)).claims
+    assert "cSGHMC is nearer to HMC than SGHMC at every number" in first.text
+    claims = (first, one, two, three, four)
     said = {("2 of 2" in claim.ours or "1 of 1" in claim.ours) for claim in claims}
     assert said == {nearer}
 

@@ -4,6 +4,7 @@ import json
 
 from paper.report.chapter import Chapter
 from paper.report.page import Claim, Grid, Page, Picture
+from paper.report.verdicts import judge
 from tests.pages.samples import sample_figure
 
 NASTY = """<script>alert("x")</script> a|b *c* _d_ `e` [f](g) & $h$ ~~i~~ 'j' \\k #l"""
@@ -30,9 +31,9 @@ def make_page():
         title=f"Nasty {NASTY}",
         summary=NASTY,
         claims=[
-            Claim(NASTY, NASTY, "1 < 2", holds=True),
-            Claim("second", "0.5", "0.7", holds=False),
-            Claim("third", "", "too few seeds", holds=None),
+            Claim(NASTY, NASTY, "1 < 2", exact=True),
+            Claim("second", "0.5", "0.7", exact=False),
+            Claim("third", "", "too few seeds", exact=None),
         ],
         parts=[
             "A paragraph with `code`, *emphasis* and <b>no HTML</b>.",
@@ -53,7 +54,8 @@ def make_picture(name):
 
 
 def make_chapter():
-    return Chapter(make_results(), make_page())
+    page = make_page()
+    return Chapter(make_results(), page, judge(page.claims))
 
 
 def save(folder, **changes):

@@ -17,7 +17,7 @@ def test_claims_and_tables_are_shown_as_they_are():
     page = Page(
         "Title [bold]",
         "Summary",
-        [Claim("a [red]claim[/red]", "1", "2", holds=False), Claim("b", "1", "", holds=None)],
+        [Claim("a [red]claim[/red]", "1", "2", exact=False), Claim("b", "1", "", exact=None)],
         ["A *paragraph*.", Grid("Table [x]", ["method [y]"], [["[z]"]], note="a [note]")],
     )
     shown = show(screen.overview(page))

@@ -5,7 +5,6 @@ import pytest
 
 from paper.pages import make_page
 from paper.pages.deep_table import LITERAL, METHODS, MORE, SAME
-from paper.report.compare import all_lower, gap, tally, verdict
 from paper.report.page import Grid, Picture
 
 NETWORK = {
@@ -59,53 +58,14 @@ def table_of(page, part):
     return next(one for one in page.parts if isinstance(one, Grid) and part in one.title)
 
 
-# Comparisons
-
-
-def test_differences_are_seed_by_seed_or_by_the_number_of_test_points():
-    made = {
-        "a": {0: scores(0.2), 1: scores(0.3)},
-        "b": {0: scores(0.25), 1: scores(0.37), 2: scores(0.9)},
-        "c": {0: scores(0.4)},
-    }
-    assert gap(made, "error", "a", "b") == pytest.approx((0.06, 0.01))
-    expected = (0.2 * 0.8 / 5000 + 0.4 * 0.6 / 5000) ** 0.5
-    assert gap(made, "error", "a", "c") == pytest.approx((0.2, expected))
-    assert gap(made, "nll", "a", "c") == pytest.approx((0.6, 0.005 * 2**0.5))
-    assert gap(made, "error", "a", "d") == (0.0, float("inf"))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "held"),
-    [(0.20, 0.24, True), (0.24, 0.20, False), (0.2, 0.2, None), (0.20, 0.21, None)],
-)
-def test_a_claim_needs_two_standard_errors(low, high, held):
-    """Of 5000 points at an error of 0.2, the standard error of a difference is 0.008."""
-    claim = all_lower(
-        "x", "", {"a": {0: scores(low)}, "b": {0: scores(high)}}, "error", [("a", "b")]
-    )
-    assert claim.holds is held
-    assert ("a is" in claim.ours) is (held is not True)
-    assert all_lower("x", "", {}, "error", [("a", "b")]).holds is None
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "expected", "words"),
-    [
-        ([True], True, "1 of 1 comparisons hold"),
-        ([False], False, "0 of 1 comparisons hold, 1 contradicted"),
-        ([None], None, "0 of 1 comparisons hold, 1 undecided"),
-        ([True] * 5 + [False], True, "5 of 6 comparisons hold, 1 contradicted"),
-        ([True] * 4 + [False] + [None], True, "4 of 6 comparisons hold, 1 contradicted, 1 "),
-        ([True] * 4 + [False] * 2, None, "4 of 6 comparisons hold, 2 contradicted"),
-        ([True] * 3 + [None] * 3, None, "3 of 6 comparisons hold, 3 undecided"),
-        ([False] * 5 + [True], False, "1 of 6 comparisons hold, 5 contradicted"),
-        ([], None, "0 of 0 comparisons hold"),
-    ],
-)
-def test_a_claim_of_many_comparisons(outcomes, expected, words):
-    assert verdict(outcomes) is expected
-    assert tally(outcomes).startswith(words)
+def several(make, seeds=4):
+    """Records of several seeds, from a function of one, with a little noise in every error."""
+    rng = np.random.default_rng(0)
+    for seed in range(seeds):
+        for record in make():
+            error = record["scores"]["error"] + 0.001 * rng.standard_normal()
+            own = {**record["scores"], **scores(error), "top1_error": error}
+            yield {**record, "seed": seed, "scores": own}
 
 
 # Table 1
@@ -136,6 +96,7 @@ def test_table_one():
     assert [row[0] for row in table.rows] == [
         *METHODS,
         *(f"{method} at {LITERAL}" for method in ("SGLD", "SGHMC", "cSGLD", "cSGHMC")),
+        "SGDM, one cycle, step size 0.2",
         SAME,
         MORE,
     ]
@@ -156,10 +117,9 @@ def test_table_one():
 @pytest.mark.parametrize(
     ("changed", "held"),
     [
-        # Of each pair of comparisons, one is contradicted and the other holds.
-        ({"cSGLD": 0.26}, {1: None, 4: None}),  # Snapshot-SGD is better
-        ({"cSGLD": 0.26, "cSGHMC": 0.265}, {1: False, 4: False, 8: False, 9: False}),
-        ({"SGHMC": 0.32}, {7: None}),  # SGDM is better
+        ({"cSGLD": 0.26}, {1: False, 4: False}),  # Snapshot-SGD is better
+        ({"cSGLD": 0.26, "cSGHMC": 0.27}, {1: False, 4: False, 8: False, 9: False}),
+        ({"SGHMC": 0.32}, {7: False}),  # SGDM is better
         ({SAME: 0.2}, {8: False, 9: False}),
     ],
 )
@@ -178,7 +138,7 @@ def test_two_data_sets_and_one_seed():
     page = make_page(found)
     assert len(page.claims) == 20
     found = [claim.holds for claim in page.claims[10:]]
-    assert found == [True] * 7 + [None] + [True] * 2  # 1 point of 30
+    assert found == [None] * 10
     assert table_of(page, "CIFAR-100: test").rows[0][5] == "1"
     assert make_page(results("cifar", [])).claims == []
 
@@ -204,17 +164,20 @@ def test_parallel_chains():
             "decreasing, parallel, half": 0.28,
             "cyclical, single": single,
         }
-        return [
-            group(kind=kind, column=column, epochs=20, scores=scores(error))
-            for kind in ("SGLD", "SGHMC")
-            for column, error in errors.items()
-        ]
+        return several(
+            lambda: (
+                group(kind=kind, column=column, epochs=20, scores=scores(error))
+                for kind in ("SGLD", "SGHMC")
+                for column, error in errors.items()
+            )
+        )
 
     page = make_page(results("cifar-parallel", records(0.22)))
     assert [claim.holds for claim in page.claims] == [True, True]
     table = table_of(page, "chains and cycles")
     assert len(table.rows) == 8
-    assert table.rows[0][2:5] == ["20 / 80", "4.09", "20.00"]
+    assert table.rows[0][2:4] == ["20 / 80", "4.09"]
+    assert float(table.rows[0][4].split()[0]) == pytest.approx(20, abs=0.1)
     page = make_page(results("cifar-parallel", records(0.28)))
     assert [claim.holds for claim in page.claims] == [True, None]
     page = make_page(results("cifar-parallel", records(0.32)))
@@ -223,18 +186,20 @@ def test_parallel_chains():
 
 def test_sensitivity():
     def records(worst):
-        return [
-            group(method=method, cycles=cycles, exploration=0.8, scores=scores(error))
-            for cycles, low in ((2, 0.2), (5, worst))
-            for method, error in (("cSGLD", low), ("parallel SGLD", 0.3))
-        ]
+        return several(
+            lambda: (
+                group(method=method, cycles=cycles, exploration=0.8, scores=scores(error))
+                for cycles, low in ((2, 0.2), (5, worst))
+                for method, error in (("cSGLD", low), ("parallel SGLD", 0.3))
+            )
+        )
 
     pairs = [[2, 0.8], [5, 0.8]]
     page = make_page(results("cifar-sensitivity", records(0.25), pairs=pairs))
     assert [claim.holds for claim in page.claims] == [True]
     rows = table_of(page, "cycles").rows
-    assert rows[0][:5] == ["cSGLD", "2", "0.8", "4.27", "20.00"]
-    page = make_page(results("cifar-sensitivity", records(0.31), pairs=pairs))
+    assert rows[0][:4] == ["cSGLD", "2", "0.8", "4.27"]
+    page = make_page(results("cifar-sensitivity", records(0.3), pairs=pairs))
     assert page.claims[0].holds is None
     assert "1 of 2 comparisons hold, 1 undecided" in page.claims[0].ours
 
@@ -242,13 +207,15 @@ def test_sensitivity():
 def test_tempering():
     def records(cold):
         errors = {"1": 0.4, "0.1": 0.2, "0.01": 0.21, "0": cold}
-        return [chain("cSGLD", 0, error, temperature=label) for label, error in errors.items()]
+        return several(
+            lambda: (chain("cSGLD", 0, error, temperature=label) for label, error in errors.items())
+        )
 
     page = make_page(results("cifar-tempering", records(0.25)))
     assert [claim.holds for claim in page.claims] == [True] * 4
-    assert "0.1 20.00" in page.claims[2].ours
+    assert "0.1 20.0" in page.claims[2].ours or "0.1 19.9" in page.claims[2].ours
     assert [row[1] for row in table_of(page, "temperature").rows] == ["1", "0.1", "0.01", "0"]
-    page = make_page(results("cifar-tempering", records(0.201)))
+    page = make_page(results("cifar-tempering", records(0.2)))
     assert [claim.holds for claim in page.claims] == [True, None, True, None]
 
 
@@ -298,24 +265,30 @@ def test_noise_is_judged_by_the_chains_that_have_not_diverged():
     assert "SGLD at 1, noise from the first step in 2 of 2 seeds" in note
 
 
-def diversity(barrier=0.2, between=10.0, cyclical=(0.3, 0.25), single=0.31):
+def diversity(seed=0, barrier=0.2, between=10.0, cyclical=(0.3, 0.25), single=0.31):
+    noise = 0.0005 * np.random.default_rng(seed).standard_normal(20)
+    places = iter(noise)
+
     def functions(errors, alone):
         return {
-            "tested": 200_000, "single_errors": [alone, alone], "error_by_cycles": list(errors),
+            "tested": 5000, "single_errors": [alone + next(places)] * 2,
+            "error_by_cycles": [error + next(places) for error in errors],
             "disagreement_within": None, "disagreement_between": 0.2, "nll": 1.2,
         }  # fmt: skip
 
     def lines(height):
+        height += next(places)
         return [
             {"error": [0.3, 0.3 + height + small, 0.3], "barrier": height + small}
             for small in (0.0, 0.01)
         ]
 
     return group(
+        seed=seed,
         family="SGLD",
         weights={
             "places": [[0, 0], [1, 0], [0, 1]], "cycles": [0, 1, None], "within_cycles": 1.0,
-            "between_cycles": between, "traditional": 2.0,
+            "between_cycles": between + next(places), "traditional": 2.0,
         },
         lines={"cyclical": lines(barrier), "traditional": lines(0.001)},
         functions={
@@ -326,59 +299,84 @@ def diversity(barrier=0.2, between=10.0, cyclical=(0.3, 0.25), single=0.31):
     )  # fmt: skip
 
 
+def diversities(seeds=4, **changed):
+    return results("cifar-diversity", [diversity(seed, **changed) for seed in range(seeds)])
+
+
 def test_diversity():
-    page = make_page(results("cifar-diversity", [diversity()]))
+    page = make_page(diversities())
     assert [claim.holds for claim in page.claims] == [True] * 4
     [picture] = [part for part in page.parts if isinstance(part, Picture)]
     places, lines, cycles = picture.figure.axes
     assert [len(axes.lines) for axes in (places, lines, cycles)] == [3, 4, 2]
     table = table_of(page, "functions")
-    assert table.rows[0] == ["cSGLD", "0", "2", "31.00", "25.00", "1.2000", "-", "-", "20.00"]
+    assert table.rows[0][:3] == ["cSGLD", "0", "2"]
+    assert table.rows[0][5:] == ["1.2000", "-", "-", "20.00"]
+    one_seed = make_page(diversities(seeds=1))
+    assert [claim.holds for claim in one_seed.claims] == [None] * 4
 
 
 @pytest.mark.parametrize(
     ("changed", "place", "holds"),
     [
         ({"between": 3.9}, 0, False),
-        ({"barrier": 0.002}, 1, None),
+        ({"barrier": 0.001}, 1, None),
         ({"barrier": -0.1}, 1, False),
-        ({"cyclical": (0.32, 0.29)}, 2, None),
-        ({"cyclical": (0.32, 0.33)}, 2, None),  # Snapshot still gains by its cycles
-        ({"single": 0.29}, 3, None),
-        ({"single": 0.29, "cyclical": (0.3, 0.3)}, 3, False),
+        ({"cyclical": (0.32, 0.28)}, 2, False),
+        ({"cyclical": (0.3, 0.28)}, 2, None),
+        ({"single": 0.30}, 3, None),
+        ({"single": 0.29}, 3, False),
     ],
 )
 def test_each_claim_of_diversity_can_fail(changed, place, holds):
-    page = make_page(results("cifar-diversity", [diversity(**changed)]))
-    assert page.claims[place].holds is holds
-
-
-def test_differences_of_draws_need_two_standard_errors():
-    few = diversity()
-    for found in few["functions"].values():
-        found["tested"] = 500
-    page = make_page(results("cifar-diversity", [few]))
-    assert [claim.holds for claim in page.claims] == [True, True, None, None]
+    assert make_page(diversities(**changed)).claims[place].holds is holds
 
 
 def test_imagenet():
     def records(best):
         errors = {"SGDM": 0.3, "Snapshot-SGDM": 0.29, "SGHMC": 0.3, "cSGHMC": best}
-        return [
-            {
-                "method": method,
-                "seed": 0,
-                "scores": scores(error, tested=50_000, top1_error=error, top5_error=error / 3),
-            }
-            for method, error in errors.items()
-        ]
+        return several(
+            lambda: (
+                {"method": method, "train": 1200, "scores": scores(error, top5_error=error / 3)}
+                for method, error in errors.items()
+            )
+        )
 
     network = {"kind": "tiny", "batch": 8}
     config = {"network": network, "size": 32, "epochs": 3, "cycles": 3}
     page = make_page(results("imagenet", records(0.25), **config))
     assert [claim.holds for claim in page.claims] == [True, True]
-    rows = table_of(page, "Validation").rows
-    assert rows[3] == ["cSGHMC", "12", "0.8882", "0.7500", "22.89", "25.00", "6.48", "8.33"]
+    row = table_of(page, "Validation").rows[3]
+    assert [row[place] for place in (0, 1, 2, 4, 6)] == ["cSGHMC", "12", "0.8882", "22.89", "6.48"]
     page = make_page(results("imagenet", records(0.32), **config))
     assert [claim.holds for claim in page.claims] == [False, False]
     assert make_page(results("imagenet", [], **config)).claims == []
+
+
+def test_a_slice_is_not_called_imagenet():
+    found = scores(0.3, top1_error=0.3, top5_error=0.1)
+    record = {"method": "SGDM", "seed": 0, "train": 1200, "scores": found}
+    config = {"network": {"kind": "tiny", "batch": 8}, "size": 32, "epochs": 3, "cycles": 3}
+    page = make_page({**results("imagenet", [record], **config), "preset": "laptop"})
+    assert page.title == "20 classes of Tiny ImageNet: four methods"
+    assert not any("On ImageNet" in claim.text for claim in page.claims)
+    page = make_page({**results("imagenet", [record], **config), "preset": "paper"})
+    assert page.title == "ImageNet: four methods"
+
+
+def test_the_baseline_is_the_better_of_its_lengths():
+    """By validation NLL: SGD overfits here, SGDM does not."""
+
+    def records():
+        for seed in range(4):
+            for method in METHODS:
+                error = PAPERS_ORDER[method] + 0.001 * seed
+                yield chain(method, seed, error, validation={"nll": 1.0})
+            yield chain("SGD", seed, 0.2, epochs=5, validation={"nll": 0.9})
+            yield chain("SGDM", seed, 0.2, epochs=5, validation={"nll": 1.1})
+            yield chain("SGD", seed + 7, 0.1, epochs=5, validation={"nll": 0.1})  # of an ensemble
+
+    claim, *_ = make_page(results("cifar", records())).claims
+    assert "SGD, one cycle, step size 0.2 20.00" in claim.ours
+    assert "SGDM 30" in claim.ours
+    assert claim.holds is False

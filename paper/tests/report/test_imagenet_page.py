@@ -40,11 +40,9 @@ def test_each_claim_can_fall_each_way(best, holds):
     assert "of 2 comparisons hold" in claims[1].ours
 
 
-def test_of_one_seed_the_number_of_test_points_gives_the_error():
-    claims = make_page(make_results({**OTHERS, "cSGHMC": 0.299}, seeds=1)).claims
+def test_one_seed_decides_nothing():
+    claims = make_page(make_results({**OTHERS, "cSGHMC": 0.2}, seeds=1)).claims
     assert [claim.holds for claim in claims] == [None, None]
-    claims = make_page(make_results({**OTHERS, "cSGHMC": 0.28}, seeds=1)).claims
-    assert [claim.holds for claim in claims] == [True, True]
 
 
 def test_the_page_says_what_the_paper_does_not_state():

@@ -96,14 +96,14 @@ def test_rows_of_the_tables(results):
 
 
 def test_the_nearest_is_one_that_stays_in_the_modes(results):
-    _, answer = [part for part in make_page(results).parts if isinstance(part, str)]
+    (answer,) = [part for part in make_page(results).parts if isinstance(part, str)]
     assert "Nearest comes *cooling exploration*, weighted by mass of regions" in answer
     assert "the best of 12 rows below, picked by these same runs" in answer
     reached = "hot exploration, weighted by mass of regions; cooling exploration, weighted by mass"
     assert f"reach the aim with: {reached} of regions." in answer
     for name in SETTINGS:
         results["records"][f"weights: {name}"] = weigh(30, 0.4, 0.3, 0.2, in_mode_mass=0.7)
-    _, answer = [part for part in make_page(results).parts if isinstance(part, str)]
+    (answer,) = [part for part in make_page(results).parts if isinstance(part, str)]
     assert "none of them" in answer
 
 
@@ -144,15 +144,25 @@ def set_both(results, method, record):
         results["records"][f"{method}, {reading}"] = record
 
 
+def claims_of(results):
+    """The claims of five times as many runs, with the same values."""
+    longer = json.loads(json.dumps(results))
+    for record in longer["records"].values():
+        for group in ("single", "pooled"):
+            for name, values in record.get(group, {}).items():
+                record[group][name] = 5 * values
+    return make_page(longer).claims
+
+
 def test_claims(results):
-    claims = make_page(results).claims
+    claims = claims_of(results)
     assert [claim.holds for claim in claims] == [True, True, False, True, True, True]
     assert claims[0].paper == "6.7 ± 0.52 against 1.8 ± 0.13"
     assert claims[1].ours.startswith(
-        "2 of 2 comparisons hold: 24.50 ± 0.50 against 4.00 ± 0.00 (exact gradients); "
+        "2 of 2 comparisons hold: 24.50 ± 0.17 against 4.00 ± 0.00 (exact gradients); "
     )
-    assert claims[2].ours.startswith("0 of 2 comparisons hold, 2 contradicted: 4.00 ± 0.00 ")
-    assert "24.50 ± 0.50, all in 1 of 2 runs, at least 24; single" in claims[4].ours
+    assert claims[2].ours.startswith("2 of 4 comparisons hold, 2 contradicted: 4.00 ± 0.00 ")
+    assert "24.50 ± 0.17, all in 5 of 10 runs, at least 24; single" in claims[4].ours
 
 
 MORE, FIGURE, ALL, RIGHT = 1, 3, 4, 5
@@ -164,16 +174,12 @@ MORE, FIGURE, ALL, RIGHT = 1, 3, 4, 5
         (MORE, "cSGLD", cover([7] * 4, [3, 3])),
         (FIGURE, "SGLD", cover([1] * 4, [18, 18])),
         (ALL, "cSGLD", cover([7] * 4, [21, 22])),
-        (RIGHT, "cSGLD", cover([7] * 4, [25, 25], in_mode_mass=0.96, total_variation=0.07)),
+        (RIGHT, "cSGLD", cover([7] * 4, [25, 25], in_mode_mass=0.96)),  # right in the shares alone
     ],
 )
-def test_a_claim_is_contradicted_by_both_readings_and_undecided_by_one(
-    claim, method, record, results
-):
+def test_one_reading_contradicts_a_claim(claim, method, record, results):
     results["records"][f"{method}, {READINGS[0]}"] = record
-    assert make_page(results).claims[claim].holds is None
-    set_both(results, method, record)
-    assert make_page(results).claims[claim].holds is False
+    assert claims_of(results)[claim].holds is False
 
 
 @pytest.mark.parametrize(
@@ -182,24 +188,23 @@ def test_a_claim_is_contradicted_by_both_readings_and_undecided_by_one(
         (MORE, "cSGLD", cover([7] * 4, [3, 7])),  # 1 above 4, with an error of 2
         (FIGURE, "SGLD", cover([1] * 4, [1, 10])),  # 5.5, and 4 is within the spread of the runs
         (ALL, "cSGLD", cover([7] * 4, [20, 24])),  # 2.4 below the paper's, with an error of 2
-        (RIGHT, "cSGLD", cover([7] * 4, [25, 25], in_mode_mass=0.96)),  # right in the shares alone
     ],
 )
 def test_a_claim_is_undecided_where_no_difference_is_clear(claim, method, record, results):
     set_both(results, method, record)
-    assert make_page(results).claims[claim].holds is None
+    assert claims_of(results)[claim].holds is None
 
 
-def test_the_papers_18_modes_would_be_held(results):
+def test_the_papers_18_modes_would_not_be_contradicted(results):
     set_both(results, "SGLD", cover([1] * 4, [17, 18]))
-    assert [claim.holds for claim in make_page(results).claims[2:4]] == [True, False]
+    assert [claim.holds for claim in claims_of(results)[2:4]] == [None, False]
 
 
 def test_as_many_modes_as_in_the_paper_are_enough(results):
     set_both(results, "cSGLD", cover([7] * 4, [24, 24]))  # 0.4 below, with an error of 0.22
-    assert make_page(results).claims[ALL].holds is True
+    assert claims_of(results)[ALL].holds is True
     set_both(results, "cSGLD", cover([7] * 4, [25, 25]))  # clearly more
-    assert make_page(results).claims[ALL].holds is True
+    assert claims_of(results)[ALL].holds is True
 
 
 def test_the_page_of_a_run_with_one_seed(tmp_path):

@@ -109,9 +109,7 @@ def parameter_reports(
         minibatch = _mean([at["lr"] ** 2 for at in options]) * _mean(variances)
         noise = StepNoise(_mean([_mean(one) for one in injected]), minibatch)
         reports[name] = ParameterReport(param.numel() // chains, noise, temperature)
-    if not size:
-        return reports, None, gradients.share_clipped
-    pooled = Temperature(*mean_interval(total / size), target / size)
+    pooled = Temperature(*mean_interval(total / size), target / size) if size else None
     return reports, pooled, gradients.share_clipped
 
 

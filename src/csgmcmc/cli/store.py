@@ -19,10 +19,7 @@ def inspect(
     folder: Folder,
     quick: Annotated[bool, typer.Option("--quick", help="Do not read and check draws.")] = False,
 ) -> None:
-    """Print the contents of a draw store; exits with code 1 if a file is damaged or left over.
-
-    Files that a killed run left over are removed when its chain is resumed.
-    """
+    """Print the contents of a draw store; exits with code 1 if a file is damaged."""
     draws = _open(folder)
     damages = None if quick else draws.verify()
     steps = {number: steps_at_checkpoint(folder, number) for number in draws.headers()}

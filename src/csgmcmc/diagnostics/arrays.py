@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from csgmcmc.arguments import shown
-
 
 def on_cpu(values: Any) -> Any:
     """A tensor as numpy takes it, whatever its device; anything else as it is."""
@@ -14,14 +12,11 @@ def on_cpu(values: Any) -> Any:
 
 
 def check_numbers(name: str, values: ArrayLike, *axes: str) -> NDArray[np.float64]:
-    """Return `values` as an array of floats, or raise if one of them is nan or not a number.
+    """Return `values` as an array of floats, or raise if one of them is nan.
 
     With `axes`, also raise if it is empty or does not have these.
     """
-    try:
-        array = np.asarray(on_cpu(values), dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers, got {shown(values)}") from error
+    array = np.asarray(on_cpu(values), dtype=float)
     if count := int(np.isnan(array).sum()):
         raise ValueError(f"{name} must not contain nan, got {count} of them")
     if axes and (array.ndim != len(axes) or array.size == 0):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import roc_auc_score
 
-from csgmcmc.arguments import check_choice, check_count
+from csgmcmc.arguments import check_count
 from csgmcmc.diagnostics.arrays import check_numbers, check_probabilities, on_cpu
 
 
@@ -51,36 +51,28 @@ class ReliabilityCurve:
 
 
 def reliability_curve(
-    probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15, binning: str = "width"
+    probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15
 ) -> ReliabilityCurve:
-    """Accuracy against confidence, by bins.
+    """Accuracy against confidence, in bins of equal width (Guo et al. 2017).
 
-    `binning` "width" cuts 0 to 1 into equal intervals, closed above, so that a confidence of 1
-    is in the last (Guo et al. 2017). "mass" cuts the points into equal numbers by confidence
-    (Nixon et al. 2019); points of equal confidence stay together in the lower bin.
+    Bins are closed above, so that a confidence of 1 is in the last.
     """
     forecast, truth = _check_forecast(probabilities, labels)
     bins = check_count("bins", bins, at_least=1)
     confidence = forecast.max(axis=1)
-    if check_choice("binning", binning, ("width", "mass")) == "width":
-        members = np.searchsorted(np.arange(1, bins) / bins, confidence, side="left")
-    else:
-        ranks = np.searchsorted(np.sort(confidence), confidence, side="left")
-        members = ranks * bins // len(confidence)
+    members = np.searchsorted(np.arange(1, bins) / bins, confidence, side="left")
     _, members, count = np.unique(members, return_inverse=True, return_counts=True)
     correct = forecast.argmax(axis=1) == truth
     sums = [np.bincount(members, weights=each) for each in (confidence, correct)]
     return ReliabilityCurve(sums[0] / count, sums[1] / count, count)
 
 
-def calibration_error(
-    probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15, binning: str = "width"
-) -> float:
+def calibration_error(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 15) -> float:
     """Expected calibration error of the top class: sum over bins of count / n · |acc - conf|.
 
     Guo et al. 2017; for the bins see `reliability_curve`.
     """
-    curve = reliability_curve(probabilities, labels, bins=bins, binning=binning)
+    curve = reliability_curve(probabilities, labels, bins=bins)
     return float(np.average(np.abs(curve.accuracy - curve.confidence), weights=curve.count))
 
 

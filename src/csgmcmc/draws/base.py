@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from csgmcmc.arguments import check_choice, check_count, check_kind, counted
 from csgmcmc.draws.manifest import Key
 from csgmcmc.draws.tensors import part_of
-from csgmcmc.files import readable_size
 from csgmcmc.schedules.base import Stage
 from csgmcmc.shards import local_shard, mesh_of
 
@@ -42,10 +41,8 @@ class Draw:
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and buffers by name. Large ones of a store are memory-mapped from its file.
 
-        A mapped file is read when its numbers are used. The library replaces files and never
-        changes them in place. If another program does so meanwhile, the numbers are the changed
-        ones, and one that makes the file shorter ends this process (SIGBUS): copy stores, with
-        `cp` or `rsync` to another folder, rather than write over one that is in use.
+        A mapped file is read when its numbers are used. The library never changes a file in place;
+        a program that does so changes the numbers, or ends this process (SIGBUS).
         """
         return dict(self._load())
 
@@ -144,7 +141,7 @@ class Draws(ABC, Sequence[Draw]):
         cycles = len({(draw.chain_id, draw.cycle) for draw in self})
         counts = [(len(self), "draw"), (cycles, "cycle"), (len(self.chain_ids), "chain")]
         words = ", ".join(counted(number, noun) for number, noun in counts)
-        return f"{type(self).__name__}{self._place}: {words}, {readable_size(self._size())}"
+        return f"{type(self).__name__}{self._place}: {words}, {self._size() / 1e6:,.3g} MB"
 
     def _size(self) -> int:
         """Bytes of all draws."""

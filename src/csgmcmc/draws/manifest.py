@@ -80,28 +80,11 @@ class Manifests:
         return Manifest(self._folder / "chains" / f"{chain_id:04d}.manifest")
 
     def read_all(self) -> list[str]:
-        """Read every manifest; a sentence for each damaged or leftover file."""
-        names = _names_in(self._folder / "chains")
+        """Read every manifest; a sentence for each line or file with damage."""
+        folder = self._folder / "chains"
+        names = sorted(os.listdir(folder)) if folder.exists() else []
         stems = [name.removesuffix(".manifest") for name in names if name.endswith(".manifest")]
-        problems = self.read(int(stem) for stem in stems if stem.isdecimal())
-        listed = {problem.partition(":")[0] for problem in problems}
-        leftovers = [name for name in self._without_line() if name not in listed]
-        return problems + [f"{name}: not in a manifest, ignored" for name in leftovers]
-
-    def _without_line(self) -> list[str]:
-        """The files that are not draws, and that nobody is about to make a draw."""
-        folder = self._folder / "draws"
-        names = set(_names_in(folder)) - self._files()
-        for number in {name.partition("-")[0] for name in names}:
-            if number.isdecimal() and is_locked(lock_file(self._folder, int(number))):
-                names = {name for name in names if not name.startswith(f"{number}-")}
-            elif number.isdecimal():
-                self.read([int(number)])  # the writer may have ended meanwhile
-        left = sorted(name for name in names - self._files() if (folder / name).exists())
-        return [f"draws/{name}" for name in left]
-
-    def _files(self) -> set[str]:
-        return {name for record in self.kept.values() for name in files_of(record)}
+        return self.read(int(stem) for stem in stems if stem.isdecimal())
 
     def read(self, chain_ids: Iterable[int]) -> list[str]:
         """Read the manifests of some chains; a sentence for each line or file with damage.
@@ -141,10 +124,6 @@ class Manifests:
                         problems.append(f"draws/{name}: {found}")
                         kept.pop((chain_id, record["step"]), None)
         return kept
-
-
-def _names_in(folder: Path) -> list[str]:
-    return sorted(os.listdir(folder)) if folder.exists() else []
 
 
 def files_of(record: Record) -> dict[str, int]:

@@ -91,7 +91,7 @@ class DrawStore(Draws):
         with readable_io_errors(self.path, "reading the store"):
             self._dtype = dtype or read_dtype(self.path)
             self.problems: list[str] = self._manifests.read_all()
-            """One sentence per damaged or leftover file."""
+            """One sentence per damaged file."""
             needs_base = any(record["base"] for record in self._kept.values())
             if needs_base and not self._base.exists():
                 self.problems.append(f"{self._base.path.name}: missing, draws cannot be read")

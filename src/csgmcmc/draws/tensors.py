@@ -130,10 +130,7 @@ class CheckedFiles:
     def read_index(self, path: Path, expected: str | None = None) -> tuple[dict[str, Tensor], str]:
         """The tensors of a draw that csgmcmc 0.2.0 has sharded, and the checksum of its index.
 
-            NAME-00001-of-00002.safetensors   the parts that a process held
-            NAME.safetensors.index.json       which part of which tensor is where
-
-        A store with such draws has format 2. Draws that are added to it are single files.
+        The index, NAME.safetensors.index.json, says which part of which tensor is in which file.
         """
         try:
             content = path.read_bytes()

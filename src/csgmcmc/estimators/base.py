@@ -79,14 +79,15 @@ class BayesianMLP(BaseEstimator):
             it is the standard deviation of each of its weights.
         epochs: passes over the rows of all cycles together; by default as many as the table needs.
         chains: number of chains, each with its own initial weights and, with several widths of the
-            prior, its own held-out rows: a fifth, or a tenth of more than 1000.
+            prior, its own held-out rows: a fifth, or a tenth of 1000 and more, at most about 4000.
         cycles: number of cycles, each twice as long as the one before. By default there are
             further cycles as long as they improve the predictions of held-out rows.
         exploration: share of a cycle that explores before draws are kept.
         draws_per_cycle: draws kept in each cycle of a network.
         batch_size: maximum number of rows in a minibatch; by default 128, or 256 of more than 5000
             rows.
-        max_seconds: no cycle begins that would end later; a fit that is cut short warns.
+        max_seconds: no cycle begins that would end later; a fit that is cut short warns. More than
+            120 only matters on a slow machine.
         random_state: seed of initial weights, folds, data order and noise, or a
             `numpy.random.RandomState`. The same integer gives the same fit.
         verbose: show the progress of a fit.
@@ -224,19 +225,21 @@ class BayesianMLP(BaseEstimator):
         started, spent, last, size = time.monotonic(), 0.0, 0.0, self._size
         alive, evidence, scores = list(range(len(self.ladder_))), [], [-np.inf]
         begun, rows = started, networks.batches.batch_size * len(networks.batches.chain_ids)
+        budget = min(size.seconds, self.max_seconds)
         for cycle, planned in enumerate(size.cycle_lengths(len(networks.batches))):
-            step = seconds_of_step(networks.networks[0], len(alive) * rows)
-            steps = min(planned, int((size.seconds - spent) / step)) if size.may_stop else planned
-            if cycle and steps < planned / 2:
-                return
-            now = time.monotonic()
-            if cycle and now - started + (now - begun) * steps * step / last > self.max_seconds:
-                warnings.warn(
-                    f"the fit stopped after {counted(cycle, 'cycle')}: another one would end after "
-                    f"max_seconds={self.max_seconds:g}",
-                    ConvergenceWarning,
-                    stacklevel=4,
-                )
+            step, steps = seconds_of_step(networks.networks[0], len(alive) * rows), planned
+            if size.may_stop:
+                steps = max(1, min(planned, int((budget - spent) / step)))
+            now, short = time.monotonic(), steps < planned / 2
+            late = cycle and now - started + (now - begun) * steps * step / last > self.max_seconds
+            if cycle and (short or late):
+                if late or budget < size.seconds:
+                    warnings.warn(
+                        f"the fit stopped after {counted(cycle, 'cycle')}: another one would end "
+                        f"after max_seconds={self.max_seconds:g}",
+                        ConvergenceWarning,
+                        stacklevel=4,
+                    )
                 return
             begun, last = now, steps * step
             spent += last
@@ -289,7 +292,7 @@ class BayesianMLP(BaseEstimator):
 
     def _scaled(self, rows: NDArray[np.float64]) -> Tensor:
         """Standardised rows, whose numbers beyond `TAIL` are shortened."""
-        numbers = self.scaler_.transform(rows)
+        numbers: Any = self.scaler_.transform(rows)
         within = numbers.clip(-TAIL, TAIL)
         beyond = numbers - within
         return torch.from_numpy(within + np.sign(beyond) * np.log1p(np.abs(beyond)))

@@ -58,17 +58,12 @@ class Batches:
         copies: int = 0,
     ) -> None:
         self.dataset = TensorDataset(*table)
-        self.rows, self.seed, self.copies = rows, seed, copies
+        self.rows, self.copies = rows, copies
         self.chain_ids = range(len(rows)) if chain_ids is None else chain_ids
         self.rows_per_epoch = min(len(own) for own in rows)
         self.batch_size = min(batch_size, self.rows_per_epoch)
         seeds = [seed + chain_id for chain_id in self.chain_ids]
         self.generators = [torch.Generator().manual_seed(each) for each in seeds]
-
-    def of_chains(self, chain_ids: Sequence[int], *, copies: int, seed: int) -> "Batches":
-        """The batches of some chains, from the start."""
-        shared = (self.dataset.tensors, self.rows, self.batch_size, seed)
-        return Batches(*shared, chain_ids=chain_ids, copies=copies)
 
     def __len__(self) -> int:
         return math.ceil(self.rows_per_epoch / self.batch_size)
@@ -154,7 +149,8 @@ class Networks:
         sampler = self._sampler(model, named, hot, seed=seed, chain_id=first)
         chains = sorted({one // count for one in ids})
         copies = len(ids) // len(chains) if isinstance(model, Perceptrons) else 0
-        data = self.batches.of_chains(chains, copies=copies, seed=seed)
+        shared = (self.batches.dataset.tensors, self.batches.rows, self.batches.batch_size)
+        data = Batches(*shared, seed, chain_ids=chains, copies=copies)
 
         def loss(outputs: Any, columns: Any) -> Tensor:
             found = self.loss(outputs, columns)

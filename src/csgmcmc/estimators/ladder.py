@@ -1,8 +1,4 @@
-"""The rungs of a fit, and the rows that its chains hold out.
-
-How well its networks predict these rows determines the weights of the members: the cycles of each
-rung.
-"""
+"""The rungs of a fit, and the weights of its members: the cycles of each rung."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

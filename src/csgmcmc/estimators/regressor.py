@@ -12,14 +12,13 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from csgmcmc.arguments import check_choice, check_number
-from csgmcmc.estimators.base import BayesianMLP
+from csgmcmc.estimators.base import PREDICTION_BATCH_SIZE, BayesianMLP
 from csgmcmc.estimators.ladder import Floats, gaussian_stacking
 from csgmcmc.estimators.network import Module, WithNoise
 from csgmcmc.posterior import NumberPredictive, Posterior
 
 MAX_ROWS_OF_NOISE = 1000  # that `noise_std_` is the average over
 NOISES = {"per row": (True,), "constant": (False,), "auto": (True, False)}
-QUANTILE_BATCH_SIZE = 1024
 
 
 class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
@@ -169,7 +168,7 @@ class BayesianMLPRegressor(RegressorMixin, BayesianMLP):
         """
         levels = np.atleast_1d(np.asarray(quantiles, dtype=float)).tolist()
         parts = []
-        for rows in self._features(X).split(QUANTILE_BATCH_SIZE):
+        for rows in self._features(X).split(PREDICTION_BATCH_SIZE):
             found: Any = self.posterior_.predict_loader([rows], members=True)
             parts.append(self._in_units_of_targets(found).quantile(levels))
         return torch.cat(parts, dim=1).double().cpu().numpy()

@@ -8,6 +8,7 @@ from csgmcmc.arguments import check_count, check_number
 from csgmcmc.estimators.network import check_widths
 
 CYCLES, MOST_CYCLES = 3, 20  # if the number of epochs is given, and if it is not
+MOST_HELD_OUT = 4000  # rows of a chain: enough to weigh members by
 
 # A rule of thumb for the seconds of a step on one core, so that a fit takes as many steps on any
 # machine: multiplications and additions a second, and what a step costs however small it is.
@@ -20,7 +21,7 @@ class Size(NamedTuple):
 
     widths: list[int]
     batch_size: int
-    folds: int  # of which each chain holds out one
+    folds: int  # of which each chain holds out one, of at most about `MOST_HELD_OUT` rows
     first: int  # steps of the first cycle
     seconds: float  # about, of all cycles
     epochs: float | None
@@ -36,9 +37,9 @@ class Size(NamedTuple):
         return cls(
             [width] * (2 if rows < 1000 else 3) if widths is None else check_widths(widths),
             check_count("batch_size", batch_size, at_least=1),
-            folds=5 if rows < 1000 else 10,
+            folds=5 if rows < 1000 else max(10, rows // MOST_HELD_OUT),
             first=min(max(rows, 400), 1000),
-            seconds=min(max(5.0, 5 * (rows / 500) ** 3), 130.0),
+            seconds=min(max(5.0, 5 * (rows / 500) ** 3), 120.0),
             epochs=None if epochs is None else check_number("epochs", epochs, above=0),
             cycles=None if cycles is None else check_count("cycles", cycles, at_least=1, below=30),
         )

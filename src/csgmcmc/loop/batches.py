@@ -8,11 +8,13 @@ this gives the same order and, in worker processes too, the same random transfor
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from csgmcmc.arguments import check_choice
 from csgmcmc.loaders import check_data, describe_loader
 from csgmcmc.loop.examples import Examples, check_same_examples, read_examples
 from csgmcmc.loop.fingerprint import check_same
 from csgmcmc.randomness import Generator, generators_of, random_state, restore_random_state
 
+ORDERS = ("loader", "symmetric")
 EMPTY = "data is empty, or an iterator that is used up: give a DataLoader or a list of batches"
 
 
@@ -38,15 +40,19 @@ class ResumableBatches:
         self.generators = self._own
         """The generators that are saved, those of the loader included."""
         self.loader: Any = None
+        self._order = "loader"
         self._waiting: dict[str, Any] | None = None  # a state that was loaded before its loader
 
-    def attach(self, loader: Iterable[Any]) -> "ResumableBatches":
+    def attach(self, loader: Iterable[Any], order: str = "loader") -> "ResumableBatches":
         """Take the batches of `loader`; one that is attached already continues.
+
+        With `order="symmetric"` each epoch is followed by the same batches in reverse order.
 
         It is any iterable of batches that can be iterated repeatedly. If it has an attribute
         `draws_globally` that is False, its batches depend on its own generators alone.
         """
-        if self.loader is not loader:
+        check_choice("order", order, ORDERS)
+        if self.loader is not loader or self._order != order:
             check_data(loader)
             if getattr(loader, "persistent_workers", False):
                 raise ValueError(
@@ -58,7 +64,8 @@ class ResumableBatches:
                 raise ValueError(EMPTY)
             self.loader, self.generators = loader, [*self._own, *generators_of(loader)]
             self._examples = None
-            self._epoch_length = length if self._end_epochs else None
+            self._order, sweeps = order, 2 if order == "symmetric" else 1
+            self._epoch_length = sweeps * length if self._end_epochs and length else None
             self._iterator: Iterator[Any] | None = None
             self._epoch, self._taken = -1, 0
             self._began: dict[str, Any] = {}
@@ -94,7 +101,8 @@ class ResumableBatches:
     def position(self) -> dict[str, Any]:
         """The position in the loader, without the present random state."""
         taken = self._taken if self._iterator is not None else None
-        return {"epoch": self._epoch, "taken": taken, "began": self._began}
+        position = {"epoch": self._epoch, "taken": taken, "began": self._began}
+        return position if self._order == "loader" else {**position, "order": self._order}
 
     def load_position(self, state: dict[str, Any]) -> None:
         """Go to a position; the random state of that moment must be restored afterwards."""
@@ -126,6 +134,7 @@ class ResumableBatches:
         """Raise `SettingsMismatchError` if `state` is of other data or generators."""
         if state["batches"] and self.loader is not None:
             check_same(state["data"], describe_loader(self.loader), "data")
+            check_same(state["batches"].get("order", "loader"), self._order, "order")
             check_same_examples(state.get("examples"), self.examples.values)
         check_same(len(state["random"]["generators"]), len(self.generators), "generators")
 
@@ -144,5 +153,15 @@ class ResumableBatches:
         # For a small network, saving the global generators takes a good part of an epoch.
         draws_globally = getattr(self.loader, "draws_globally", True)
         self._began = random_state(self.generators, with_global=draws_globally)
-        self._iterator = iter(self.loader)
+        symmetric = self._order == "symmetric"
+        self._iterator = _there_and_back(self.loader) if symmetric else iter(self.loader)
         self._epoch, self._taken = epoch, 0
+
+
+def _there_and_back(loader: Iterable[Any]) -> Iterator[Any]:
+    """The batches of an epoch, and then the same ones in reverse order."""
+    seen = []
+    for batch in loader:
+        seen.append(batch)
+        yield batch
+    yield from reversed(seen)

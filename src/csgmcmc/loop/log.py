@@ -1,7 +1,6 @@
-"""Scalars of a run: a log file, and TensorBoard events if it is installed.
+"""Scalars of a run in a log file.
 
-They are only for plots. A log that is damaged or cannot be written is therefore a warning, and the
-run continues.
+They are only for plots: if the file is damaged or cannot be written, the run warns and continues.
 """
 
 import json
@@ -41,7 +40,7 @@ class ScalarLog:
     """
 
     def __init__(self, path: Path | None, first_step: int) -> None:
-        self._path, self._file, self._board = path, None, None
+        self._path, self._file = path, None
         if path is not None:
             self._attempt(self._open, path, first_step)
 
@@ -49,17 +48,10 @@ class ScalarLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a" if first_step else "w")
         self._file.write("\n" if first_step else "")  # a killed run may leave half a line
-        with suppress(ImportError):
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
-
-            self._board = SummaryWriter(str(path.with_suffix("")), purge_step=first_step)
 
     def write(self, row: dict[str, Any]) -> None:
         if self._file is not None:
             self._attempt(self._file.write, json.dumps(row) + "\n")
-        for name in ("loss", "lr", "temperature", "draws"):
-            if self._board is not None:  # an attempt that fails closes it
-                self._attempt(self._board.add_scalar, name, row[name], row["step"])
 
     def flush(self) -> None:
         if self._file is not None:
@@ -67,11 +59,10 @@ class ScalarLog:
 
     def close(self) -> None:
         """Close the log; lines that cannot be written any more are dropped."""
-        for opened in (self._file, self._board):
-            if opened is not None:
-                with suppress(OSError):  # a full disk, which was reported already
-                    opened.close()
-        self._file = self._board = None
+        if self._file is not None:
+            with suppress(OSError):  # a full disk, which was reported already
+                self._file.close()
+        self._file = None
 
     def _attempt(self, action: Callable[..., object], *args: Any) -> None:
         """Run `action`; if it fails, warn, and log nothing from then on."""

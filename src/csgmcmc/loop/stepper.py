@@ -136,13 +136,15 @@ class Stepper:
             self._shorter.append(fingerprint.completed(shorter))
         self.settings["schedule"] = fingerprint.describe_schedule(self.schedule)
 
-    def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
+    def batches(self, loader: Iterable[Any], *, order: str = "loader") -> Iterator[Any]:
         """Batches of `loader`, epoch after epoch, until the schedule ends.
 
         Their order and position are part of `state_dict`, so that a resumed loop continues with
-        the same batches.
+        the same batches. With `order="symmetric"`, each epoch of the loader is followed by the
+        same batches in reverse order (Paulin et al. 2024), which are kept in memory. In a fixed
+        order of batches of one size, their bias is then of second order in the step size.
         """
-        batches = self.attach(loader)
+        batches = self._sources.attach(loader, order)
         is_alone = self.layout.writes and self.layout.replicas == 1 and not is_sharded(self.model)
         if self.taken == 0 and is_alone:
             self._watch = Watch(self, loader)

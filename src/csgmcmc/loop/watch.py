@@ -36,8 +36,7 @@ class Watch:
     """Looks at batches and losses of a run, and warns at most once of each problem.
 
     A cycle that begins with a large lr may raise the loss far for some steps, and recover fully: so
-    there is a warning only if the loss stays high, or has not recovered by the end. From the loss
-    function, if it is known, and the first batch it sees what N should be.
+    there is a warning only if the loss stays high, or has not recovered by the end.
     """
 
     def __init__(

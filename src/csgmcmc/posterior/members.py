@@ -1,10 +1,8 @@
 """A model under many draws: their outputs, one draw after another or several stacked.
 
 By default draws are stacked where that was measured to be faster (docs/posterior.md): plain
-multi-layer perceptrons whose draws all fit into one stack, on batches of at most 256 rows. There
-the time goes into calling layers, which a stack does once for all draws. For other models vmap
-gains a little on single inputs and loses on larger batches, most with convolutions. The rule is
-fixed: the same predictions have the same bits.
+multi-layer perceptrons whose draws all fit into one stack, on batches of at most 256 rows. The rule
+is fixed: the same predictions have the same bits.
 """
 
 import copy
@@ -111,11 +109,8 @@ class Members:
             for number, batch in enumerate(batches, start=1):
                 outputs = self.run(model, batch)
                 # An output may be a parameter, whose data are replaced by those of the next draw.
-                buffers[number - 1][index] = (
-                    outputs.detach()  # the same as below, but faster
-                    if isinstance(outputs, Tensor)
-                    else pytree.tree_map_only(Tensor, Tensor.detach, outputs)
-                )
+                kept = pytree.tree_map_only(Tensor, Tensor.detach, outputs)
+                buffers[number - 1][index] = kept
                 size += bytes_of(outputs)
                 full = number == len(batches) and count % MAX_BUFFERED == 0
                 if full or size >= MAX_OUTPUT_BYTES:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -34,9 +34,6 @@ class Predictive:
     members: Tensor | None = None
     targets: Tensor | None = None
 
-    _printed: ClassVar[tuple[str, ...]] = ("entropy", "entropy", "mutual_information")
-    """What `repr` prints: the shape of the first, and the means of the others."""
-
     if TYPE_CHECKING:
         # Which subclass it is depends on the likelihood, which a type checker does not know.
         def __getattr__(self, name: str) -> Any: ...
@@ -47,16 +44,10 @@ class Predictive:
         return (self.entropy - self.expected_entropy).clamp(min=0)  # against rounding
 
     def __repr__(self) -> str:
-        first, *rest = self._printed
-        shape = tuple(getattr(self, first).shape)
-        points = counted(len(self.entropy), "data point")
-        means = ", ".join(f"{name} {getattr(self, name).mean().item():.3g}" for name in rest)
-        lines = [f"{type(self).__name__}: {points}, {first} of shape {shape}", f"  means: {means}"]
-        if self.members is not None:
-            lines.append(f"  with the members of {counted(len(self.members), 'draw')}")
-        if self.targets is not None:
-            lines.append(f"  with targets of shape {tuple(self.targets.shape)}")
-        return "\n".join(lines)
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        shapes = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items())
+        return f"{type(self).__name__} of {counted(len(self.entropy), 'data point')}: {shapes}"
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -86,8 +77,6 @@ class ClassPredictive(Predictive):
 
     log_probs: Tensor
     class_dim: int | None
-
-    _printed = ("probs", "entropy", "mutual_information")
 
     @property
     def probs(self) -> Tensor:
@@ -183,8 +172,6 @@ class NumberPredictive(Predictive):
     mean: Tensor
     noise_variance: Tensor
     mixture: Mixture | None = None
-
-    _printed = ("mean", "variance", "noise_variance", "spread")
 
     @property
     def variance(self) -> Tensor:

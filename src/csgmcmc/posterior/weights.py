@@ -30,10 +30,9 @@ def harmonic_weights(
 
     For draws from the posterior within a region this estimates the region's evidence relative to
     its prior mass: the posterior mass of the region only if all regions have the same prior mass.
-    The draw with the smallest likelihood dominates the mean, and its variance is usually infinite.
-    Log-likelihoods of networks differ by far more than 1 between cycles, so that one cycle gets
-    most or all of the weight. The paper says otherwise of its networks: their draws have similarly
-    high likelihoods, so that all cycles may have the same weight.
+    The draw with the smallest likelihood dominates the mean, and its variance is usually infinite:
+    log-likelihoods of networks differ by far more than 1 between cycles, so that one cycle gets
+    most or all of the weight.
     """
     check_number("temperature", temperature, above=0)
     values, labels, names = _paired(log_likelihoods, groups, "log_likelihoods")

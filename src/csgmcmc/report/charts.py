@@ -172,10 +172,8 @@ def temperature_chart(temperatures: dict[str, Temperature]) -> str:
     axes.set_yticks(range(len(names)), short, parse_math=False)
     axes.set(xscale="log", xlabel="temperature / target", ylim=(len(names) - 0.4, -0.6))
     caption = "Temperature of each parameter tensor at the draws, relative to its target, with 99% "
-    caption += "intervals. Squares are off by more than a factor of two, the grey band. Values "
-    caption += "below a thousandth are drawn there (an estimate from few draws may be negative). "
-    caption += f"At most {MAX_PARAMETERS} are shown: "
-    caption += "posterior.check(loader).parameters has all numbers."
+    caption += "intervals. Squares are off by more than a factor of two, the grey band. The first "
+    caption += f"{MAX_PARAMETERS} are shown: posterior.check(loader).parameters has all numbers."
     return _figure("temperature", figure, caption)
 
 

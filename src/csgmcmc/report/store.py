@@ -28,7 +28,7 @@ def overview(
         lines.append(f"chain {chain_id}: {count}, {where}")
     lines += [f"{name}: {value}" for name, value in provenance(store).items()]
     problems = (*store.problems, *(damages or ()))
-    lines += [f"damaged or left over: {line}" for line in problems]
+    lines += [f"damaged: {line}" for line in problems]
     if damages is None:
         lines.append("integrity: sizes of files only, the draws were not read")
     elif not problems:
