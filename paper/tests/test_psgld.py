@@ -1,5 +1,7 @@
 """PSGLD with a preconditioner that is fixed while sampling."""
 
+from typing import Any
+
 import torch
 
 from paper.psgld import PSGLD
@@ -8,7 +10,7 @@ from tests.support import HESSIAN, MODE, assert_moments
 
 def test_at_temperature_0_it_is_rmsprop():
     ours, theirs = (torch.nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2))
-    settings = {"alpha": 0.9, "eps": 0.1, "weight_decay": 0.2}
+    settings: Any = {"alpha": 0.9, "eps": 0.1, "weight_decay": 0.2}
     optimizers = (
         PSGLD([ours], 0.1, num_data=4, temperature=0, **settings),
         torch.optim.RMSprop([theirs], 0.1, **settings),
