@@ -145,16 +145,13 @@ def test_an_exported_program(draws, device, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:no gain over the scaled network")
-@pytest.mark.parametrize("is_frozen", [False, True])
-def test_a_posterior_around_trained_weights(is_frozen, device, tmp_path):
+@pytest.mark.parametrize("only", [None, "last layer"])
+def test_a_posterior_around_trained_weights(only, device, tmp_path):
     """The loader is on the CPU; neither the chain nor the posterior is told the device."""
     found = []
     for name, where in (("device", device), ("cpu", CPU)):
         model = network(dropout=0.3).to(where)
-        if is_frozen:  # but for the last layer
-            model.requires_grad_(False)
-            list(model.children())[-1].requires_grad_(True)
-        options = {"epochs": 4, "draws": 4, "lr": 0.01}
+        options = {"epochs": 4, "draws": 4, "only": only, "lr": 0.01}
         posterior = posterior_from_trained(
             model,
             nn.functional.cross_entropy,
@@ -168,7 +165,7 @@ def test_a_posterior_around_trained_weights(is_frozen, device, tmp_path):
         assert posterior.members.device.type == where.type
         assert posterior.predict_loader(HELD_OUT).probs.isfinite().all()
         found.append(posterior.draws[1:])  # without the network
-    if is_frozen:  # which draws no mask of dropout
+    if only is not None:  # which draws no mask of dropout
         for one, other in zip(*found, strict=True):
             torch.testing.assert_close(one.tensors(), other.tensors(), rtol=1e-3, atol=1e-4)
 
