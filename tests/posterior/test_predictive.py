@@ -360,6 +360,36 @@ def test_error_in_likelihood_restores_inference_mode_and_autocast():
         assert torch.is_autocast_enabled("cpu")
 
 
+@BOTH_WAYS
+@pytest.mark.parametrize("form", [lambda x: x, lambda x: {"rows": x, "name": "same"}])
+def test_batch_size_changes_only_the_memory(form, vectorize):
+    seen = []
+
+    def forward(model, inputs):
+        rows = inputs["rows"] if isinstance(inputs, dict) else inputs
+        seen.append(len(rows))
+        return model(rows)
+
+    posterior = table_posterior(random(5, 7, 4), vectorize=vectorize, forward=forward)
+    inputs = form(torch.arange(7))
+    whole = posterior.predict(inputs, members=True)
+    seen.clear()
+    found = posterior.predict(inputs, members=True, batch_size=3)
+    assert set(seen) == {3, 1}
+    for name in ("probs", "entropy", "spread", "members"):
+        assert_close(getattr(found, name), getattr(whole, name), **TIGHT)
+    assert found.targets is None
+
+
+def test_invalid_batch_size():
+    posterior = table_posterior(random(5, 7, 4))
+    with pytest.raises(ValueError, match="batch_size must"):
+        posterior.predict(torch.arange(7), batch_size=0)
+    uneven = (torch.arange(7), torch.arange(6))
+    with pytest.raises(ValueError, match="leave out batch_size"):
+        posterior.predict(uneven, batch_size=2)
+
+
 def test_classes_that_come_last_are_not_mistaken_for_time():
     """Outputs (batch, time, vocabulary) and targets (batch, time), as of a language model."""
     logits, tokens = random(5, 7, 3, 4), torch.zeros(7, 3, dtype=torch.long)

@@ -16,7 +16,7 @@ from csgmcmc.devices import check_autocast
 from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.posterior.averages import Average
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
-from csgmcmc.posterior.members import Forward, Members, plain_forward
+from csgmcmc.posterior.members import Forward, Members, in_parts, plain_forward
 from csgmcmc.posterior.passes import Scores, Split, over_draws, plain_split
 from csgmcmc.posterior.predictive import Predictive
 
@@ -123,14 +123,20 @@ class Posterior:
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return np.array([numbers[key] for key in keys])
 
-    def predict(self, inputs: Any, *, members: bool = False) -> Predictive:
+    def predict(
+        self, inputs: Any, *, members: bool = False, batch_size: int | None = None
+    ) -> Predictive:
         """The averaged prediction for a batch of inputs.
 
         Args:
             inputs: as the model takes them.
             members: also keep the prediction of each draw.
+            batch_size: number of data points to evaluate at a time, to bound the memory; the first
+                dimension of every tensor is then the batch. By default all at once.
         """
-        return self._predict([(inputs, None)], members, "", plain_split)
+        parts = [inputs] if batch_size is None else in_parts(inputs, batch_size)
+        title = "" if batch_size is None else "predicting"
+        return self._predict([(part, None) for part in parts], members, title, plain_split)
 
     def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
         """The averaged prediction for all of a loader, in its order.
@@ -253,7 +259,9 @@ class Posterior:
             optimizer: of the student's parameters; its lr falls to 0 along a cosine.
             epochs: passes over the loader.
             options: `mix=True` averages each input with another one of its batch, by random
-                weights. Also `seed`, by default 0, and further arguments of `Chain`.
+                weights. With `mutual_information=True` the student returns a pair, its outputs and
+                the logarithm of the mutual information, of shape (batch,). Also `seed`, by default
+                0, and further arguments of `Chain`.
         """
         from csgmcmc.posterior.distill import distill  # noqa: PLC0415  (slow to import)
 
