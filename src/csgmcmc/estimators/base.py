@@ -223,9 +223,13 @@ class BayesianMLP(BaseEstimator):
             step, steps = seconds_of_step(networks.networks[0], len(alive) * rows), planned
             if size.may_stop:
                 steps = max(1, min(planned, int((budget - spent) / step)))
-            now, short = time.monotonic(), steps < planned / 2
-            late = cycle and now - started + (now - begun) * steps * step / last > self.max_seconds
-            if cycle and (short or late):
+            now, late = time.monotonic(), False
+            if cycle:  # on a slow machine a planned second takes longer
+                left = self.max_seconds - (now - started)
+                in_time = int(left * last / (now - begun) / step)
+                late = in_time < (planned / 2 if size.may_stop else planned)
+                steps = min(steps, in_time)
+            if cycle and (late or steps < planned / 2):
                 if late or budget < size.seconds:
                     warnings.warn(
                         f"the fit stopped after {counted(cycle, 'cycle')}: another one would end "
