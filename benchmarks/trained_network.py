@@ -118,25 +118,28 @@ def network(trained: Trained, _: Any) -> Predict:
     return lambda images: trained.model(images).softmax(-1)
 
 
-def ours(trained: Trained, setting: tuple[float, float] | None, only: str | None = None) -> Predict:
+def ours(trained: Trained, setting: tuple[float, float] | None, part: str = "all") -> Predict:
     """The library's helper; without a setting, with its defaults."""
     options: dict[str, Any] = {"weight_decay": trained.weight_decay}
     if setting is not None:
         temperature, weight_decay = setting
-        own = {"lr": trained.lrs.get(only), "draws": DRAWS}
+        own = {"lr": trained.lrs.get(part), "draws": DRAWS}
         options = {"temperature": temperature, "weight_decay": weight_decay, **own}
     options |= {"epochs": SHORT, "seed": trained.seed, "progress": False, "watch": False}
     options["held_out"] = None  # settings are chosen on validation data, for all methods alike
-    parts = (trained.model, cross_entropy, trained.loader)
-    posterior = csgmcmc.posterior_from_trained(*parts, only=only, **options)
+    model = copy.deepcopy(trained.model)
+    if part == "last layer":
+        model.requires_grad_(False)
+        list(model.children())[-1].requires_grad_(True)
+    posterior = csgmcmc.posterior_from_trained(model, cross_entropy, trained.loader, **options)
     assert posterior.run is not None
-    trained.lrs.setdefault(only, posterior.run.sampler.param_groups[0]["lr"])
+    trained.lrs.setdefault(part, posterior.run.sampler.param_groups[0]["lr"])
     return lambda images: posterior.predict(images).probs
 
 
 def ours_last(trained: Trained, setting: tuple[float, float] | None) -> Predict:
     """The same for the last layer."""
-    return ours(trained, setting, only="last layer")
+    return ours(trained, setting, part="last layer")
 
 
 def laplace_last(trained: Trained, prior: float) -> Predict:

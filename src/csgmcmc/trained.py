@@ -9,7 +9,7 @@ weighed against each other, and their logits scaled.
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from csgmcmc.arguments import check_count, check_items, check_kind, check_number, shown
+from csgmcmc.arguments import check_count, check_kind, check_number
 from csgmcmc.draws import DrawStore, MemoryDraws, keep_trainable
 from csgmcmc.draws.tensors import checksum
 from csgmcmc.errors import SamplingWarning, warn
@@ -36,7 +36,6 @@ from csgmcmc.samplers import SGHMC, AdamSGHMC, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Joined, Schedule
 from csgmcmc.stacked import Stack
 
-LAST_LAYER = "last layer"
 # Options of the chain that the range test takes, too.
 RANGE_TEST_OPTIONS = ("device", "accumulate", "clip", "autocast", "generators")
 # In standard errors: the least gain of the average over the scaled network, for which it is worth
@@ -52,7 +51,6 @@ def posterior_from_trained(
     held_out: Iterable[Any] | None,
     epochs: float,
     cycles: int | None = None,
-    only: str | Sequence[str] | None = None,
     draws: int = 20,
     sampler: Callable[..., Sampler] = SGHMC,
     lr: float | None = None,
@@ -66,8 +64,9 @@ def posterior_from_trained(
 ) -> Posterior:
     """Sample the posterior around trained weights, of all of them or of a part.
 
-    The chain begins at the weights of `model`, which is not changed. What is not sampled stays as
-    it is, batch-norm statistics too; dropout is off.
+    The chain begins at the weights of `model`, which is not changed, and moves those that require
+    gradients: freeze the others by `requires_grad_(False)`. These stay as they are, batch-norm
+    statistics too; dropout is off.
 
     With `held_out` data the network itself is a draw of the posterior, too. The weights of the
     network and of the cycles, and a temperature of their logits, maximise the log score there; the
@@ -87,8 +86,6 @@ def posterior_from_trained(
         cycles: how many cosine cycles, each with a fifth of sampling at its end; by default none,
             but a constant step size. The end of a cycle should be about as good as the network
             that it began with. You are warned if that of the first is not: take fewer.
-        only: which weights to sample: "last layer", or names of parameters or of modules, such as
-            "head" or ["encoder.3", "head.bias"]. By default all that require gradients.
         draws: how many to keep, divided among the cycles.
         sampler: a class, such as `AdamSGHMC` after training with Adam or AdamW, or a function that
             takes the same arguments, e.g. `partial(SGHMC, momentum=0.5)`.
@@ -112,13 +109,11 @@ def posterior_from_trained(
     accumulate = check_count("accumulate", chain_options.get("accumulate", 1), at_least=1)
     if num_data is None:
         num_data = default_num_data(data, chain_options.get("generators", ()))
-    sampled = _prepared(model, only)
+    sampled = _prepared(model)
     batches = describe_loader(data)["batches"]
     if batches is None:
         raise ValueError("data has no length, so that steps cannot be counted in epochs")
     steps = max(1, round(epochs * batches / accumulate))
-    if sampler is SGHMC:
-        sampler = partial(SGHMC, momentum=0.9)
     make_sampler = partial(sampler, num_data=num_data, seed=seed)
     params = [param for param in sampled.parameters() if param.requires_grad]
     is_adaptive = isinstance(make_sampler(params, 1.0), AdamSGHMC)
@@ -215,22 +210,22 @@ class HeldOut:
         """
         from scipy.optimize import minimize_scalar  # noqa: PLC0415  (slow to import)
 
-        if self.likelihood.temperature is None:
-            return self._stacked(groups, None)
-        found: Any = minimize_scalar(
-            lambda log: self._stacked(groups, math.exp(log)).nll, bounds=(-3, 3), method="bounded"
-        )
-        return self._stacked(groups, math.exp(found.x))
+        def fitted(log_temperature: float) -> Fit:
+            return self._stacked(groups, self.likelihood.scaled(math.exp(log_temperature)))
 
-    def _stacked(self, groups: NDArray[np.int64], temperature: float | None) -> Fit:
+        if self.likelihood.temperature is None:
+            return self._stacked(groups, self.likelihood)
+        found: Any = minimize_scalar(lambda log: fitted(log).nll, bounds=(-3, 3), method="bounded")
+        return fitted(found.x)
+
+    def _stacked(self, groups: NDArray[np.int64], likelihood: Likelihood) -> Fit:
         from csgmcmc.posterior.weights import stacking_weights  # noqa: PLC0415  (slow to import)
 
-        likelihood = self.likelihood if temperature is None else self.likelihood.scaled(temperature)
         found = torch.cat([batch.scores(likelihood) for batch in self._batches], 1).cpu().numpy()
         weights = stacking_weights(found, groups)
         counted = weights > 0
         scores = np.logaddexp.reduce(found[counted] + np.log(weights[counted])[:, None])
-        return Fit(weights, temperature, scores)
+        return Fit(weights, likelihood.temperature, scores)
 
 
 class _Outputs(Scores):
@@ -249,43 +244,15 @@ def errors_ahead(one: Fit, other: Fit) -> float:
     return float(gains.mean() / max(gains.std() / math.sqrt(len(gains)), 1e-6))
 
 
-def _prepared(model: nn.Module, only: str | Sequence[str] | None) -> nn.Module:
-    """A copy of `model` in which only the chosen weights require gradients.
+def _prepared(model: nn.Module) -> nn.Module:
+    """A copy of `model`, in training mode where weights require gradients.
 
-    Modules without any of them are in evaluation mode: dropout, and frozen batch normalisation.
+    Other modules are in evaluation mode: dropout, and frozen batch normalisation.
     """
-    model = copy.deepcopy(model)
-    if only is not None:
-        names = [only] if isinstance(only, str) else check_items("only", only, "a list of names")
-        chosen = {name for each in names for name in _parameters_named(model, each)}
-        model.requires_grad_(False)
-        for name, param in model.named_parameters(remove_duplicate=False):
-            if name in chosen:
-                param.requires_grad_(True)
     if not any(param.requires_grad for param in model.parameters()):
-        raise ValueError("no weight of the model requires gradients: name some by only=")
-    model.train()
+        raise ValueError("no weight of the model requires gradients, so that none can be sampled")
+    model = copy.deepcopy(model).train()
     for module in model.modules():
         if not any(param.requires_grad for param in module.parameters()):
             module.eval()
     return model
-
-
-def _parameters_named(model: nn.Module, wanted: str) -> list[str]:
-    """Names of the parameters that `wanted`, a parameter, a module or "last layer", stands for."""
-    names = dict(model.named_parameters(remove_duplicate=False))
-    if wanted == LAST_LAYER:
-        # A norm has vectors only; it may come after the layer that gives the outputs.
-        matrices = [name for name, param in names.items() if param.ndim > 1]
-        if not matrices:
-            raise ValueError(f'only="{LAST_LAYER}", but the model has no layer with a matrix')
-        layer = matrices[-1].rpartition(".")[0]
-        return [name for name in names if name.rpartition(".")[0] == layer]
-    found = [name for name in names if name == wanted or name.startswith(f"{wanted}.")]
-    if not found:
-        known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
-        raise ValueError(
-            f"only has {shown(wanted)}, which no parameter or module of the model is called: "
-            f'choose from "{LAST_LAYER}", {known}'
-        )
-    return found

@@ -92,34 +92,6 @@ def _only(model: nn.Module) -> MemoryDraws:
     return draws
 
 
-class TwoOutputs(nn.Module):
-    """Logits, and one more number for each input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(2, 50), nn.Tanh(), nn.Linear(50, 4)).double()
-
-    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        found = self.body(inputs)
-        return found[:, :3], found[:, 3]
-
-
-def test_the_mutual_information_is_learned():
-    posterior = linear_posterior()
-    inputs = inputs_of(100)
-    torch.manual_seed(0)
-    student = TwoOutputs()
-    optimizer = torch.optim.Adam(student.parameters(), lr=0.02)
-    posterior.distill(student, [inputs], optimizer, epochs=800, mutual_information=True)
-    found = posterior.predict(inputs)
-    with torch.no_grad():
-        logits, log_uncertainty = student(inputs)
-    assert kl(found.probs, logits.log_softmax(1)).item() < 2e-3
-    wanted = found.mutual_information
-    assert wanted.std() > 0.05
-    assert (log_uncertainty.exp() - wanted).abs().mean() < 0.1 * wanted.std()
-
-
 def test_on_digits_it_comes_near_the_average():
     images, labels = map(torch.as_tensor, load_digits(return_X_y=True))
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))

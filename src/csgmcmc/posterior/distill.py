@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import poisson_nll_loss
 
 from csgmcmc.arguments import check_number
 from csgmcmc.loop import Chain
@@ -31,7 +30,6 @@ def distill(
     *,
     epochs: float,
     mix: bool = False,
-    mutual_information: bool = False,
     seed: int = 0,
     **chain_options: Any,
 ) -> nn.Module:
@@ -43,14 +41,10 @@ def distill(
     if likelihood.temperature is not None:  # the student has the scaled probabilities unscaled
         likelihood = likelihood.scaled(1.0)
 
-    def loss(outputs: Any, taught: tuple[Tensor, Tensor]) -> Tensor:
-        probs, wanted = taught  # classes first
-        outputs, log_found = outputs if mutual_information else (outputs, None)
+    def loss(outputs: Any, probs: Tensor) -> Tensor:
+        """The divergence; probabilities have the classes first."""
         log_probs = likelihood.log_probs(outputs.unsqueeze(0))[0][0]
-        divergence = (torch.xlogy(probs, probs) - probs * log_probs).sum(0).mean()
-        if log_found is None:
-            return divergence
-        return divergence + poisson_nll_loss(log_found.reshape(wanted.shape), wanted)
+        return (torch.xlogy(probs, probs) - probs * log_probs).sum(0).mean()
 
     schedule = Cyclical(max(1, round(epochs * len(loader))), cycles=1, draws_per_cycle=1)
     options = {"watch": False, "progress": posterior.progress, **chain_options}
@@ -72,8 +66,7 @@ class _Lessons:
             inputs = mixed(inputs) if self.mix else inputs
             average = self.posterior.predict(inputs)
             probs, dim = average.probs, average.class_dim
-            probs = torch.stack([1 - probs, probs]) if dim is None else probs.movedim(dim, 0)
-            yield inputs, (probs, average.mutual_information)
+            yield inputs, torch.stack([1 - probs, probs]) if dim is None else probs.movedim(dim, 0)
 
 
 def mixed(inputs: Any) -> Tensor:

@@ -25,7 +25,7 @@ from csgmcmc.arguments import check_number
 from csgmcmc.files import atomic_write, readable_io_errors
 from csgmcmc.loaders import to_device
 from csgmcmc.posterior.averages import weighted
-from csgmcmc.posterior.members import batch_length, with_weights
+from csgmcmc.posterior.members import tensors_of_tree, with_weights
 from csgmcmc.posterior.predictive import Predictive
 from csgmcmc.stacked import evaluate_perceptron
 
@@ -185,9 +185,14 @@ def _traced(model: AveragedModel, inputs: Any, dynamic_shapes: Any) -> ExportedP
 
 def _batch_first(inputs: Any) -> tuple[Any, Any]:
     """Inputs and dynamic shapes in which dimension 0 of all tensors is the batch, of any size."""
-    size = batch_length(inputs, "give dynamic_shapes")
+    sizes = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors_of_tree(inputs)}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(
+            "inputs must be tensors with the batch in dimension 0, at least one data point long "
+            f"and all of the same length, got {sorted(sizes)}: for others, give dynamic_shapes"
+        )
     batch = Dim("batch", min=1)
     shapes = pytree.tree_map(lambda leaf: {0: batch} if isinstance(leaf, Tensor) else None, inputs)
-    if size == 1:  # torch.export would treat a size of 1 as constant
+    if sizes == {1}:  # torch.export would treat a size of 1 as constant
         inputs = pytree.tree_map_only(Tensor, lambda one: torch.cat([one, one]), inputs)
     return inputs, shapes

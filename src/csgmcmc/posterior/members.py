@@ -9,7 +9,6 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.utils import _pytree as pytree
 
-from csgmcmc.arguments import check_count
 from csgmcmc.draws import Draw
 from csgmcmc.draws.base import check_state
 from csgmcmc.loaders import to_device
@@ -207,26 +205,6 @@ def plain_forward(model: Callable[..., Any], inputs: Any) -> Any:
 def tensors_of_tree(tree: Any) -> list[Tensor]:
     """All tensors inside tuples, lists and dictionaries."""
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
-def batch_length(inputs: Any, remedy: str) -> int:
-    """The length of dimension 0, the batch, which all tensors inside must have in common."""
-    sizes = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors_of_tree(inputs)}
-    if len(sizes) != 1 or 0 in sizes:
-        raise ValueError(
-            "inputs must be tensors with the batch in dimension 0, at least one data point long "
-            f"and all of the same length, got {sorted(sizes)}: for others, {remedy}"
-        )
-    return sizes.pop()
-
-
-def in_parts(inputs: Any, batch_size: int) -> list[Any]:
-    """Views of at most `batch_size` data points each."""
-    size = check_count("batch_size", batch_size, at_least=1)
-    batch_length(inputs, "leave out batch_size")
-    leaves, form = pytree.tree_flatten(inputs)
-    parts = [leaf.split(size) if isinstance(leaf, Tensor) else repeat(leaf) for leaf in leaves]
-    return [pytree.tree_unflatten(part, form) for part in zip(*parts, strict=False)]
 
 
 def bytes_of(tree: Any) -> int:

@@ -16,7 +16,7 @@ from csgmcmc.devices import check_autocast
 from csgmcmc.draws import Draw, DrawStore
 from csgmcmc.posterior.averages import Average
 from csgmcmc.posterior.likelihoods import Likelihood, as_likelihood
-from csgmcmc.posterior.members import Forward, Members, in_parts, plain_forward
+from csgmcmc.posterior.members import Forward, Members, plain_forward
 from csgmcmc.posterior.passes import Scores, Split, over_draws, plain_split
 from csgmcmc.posterior.predictive import Predictive
 
@@ -123,20 +123,14 @@ class Posterior:
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return np.array([numbers[key] for key in keys])
 
-    def predict(
-        self, inputs: Any, *, members: bool = False, batch_size: int | None = None
-    ) -> Predictive:
+    def predict(self, inputs: Any, *, members: bool = False) -> Predictive:
         """The averaged prediction for a batch of inputs.
 
         Args:
             inputs: as the model takes them.
             members: also keep the prediction of each draw.
-            batch_size: number of data points to evaluate at a time, to bound the memory; the first
-                dimension of every tensor is then the batch. By default all at once.
         """
-        parts = [inputs] if batch_size is None else in_parts(inputs, batch_size)
-        title = "" if batch_size is None else "predicting"
-        return self._predict([(part, None) for part in parts], members, title, plain_split)
+        return self._predict([(inputs, None)], members, "", plain_split)
 
     def predict_loader(self, loader: Iterable[Any], *, members: bool = False) -> Predictive:
         """The averaged prediction for all of a loader, in its order.
@@ -169,13 +163,6 @@ class Posterior:
         batches = over_draws(self, loader, "scoring", partial(Scores, self.likelihood))
         return torch.cat([batch.result() for batch in batches], dim=1)
 
-    def log_likelihoods(self, loader: Iterable[Any]) -> NDArray[np.float64]:
-        """Log-likelihood of a whole data set under each draw.
-
-        Give the training data, one epoch, without augmentation.
-        """
-        return self.log_scores(loader).sum(1).cpu().numpy()
-
     def weigh(
         self,
         method: Literal["harmonic", "stacking"],
@@ -188,19 +175,20 @@ class Posterior:
         Args:
             method: "harmonic": cycles by the harmonic mean of their draws' likelihoods of the
                 training data. "stacking": the weights with the best log score on held-out data.
-            loader: for "harmonic" the training data; for "stacking" held-out data.
+            loader: for "harmonic" the training data, one epoch, without augmentation; for
+                "stacking" held-out data.
             temperature: at which the draws were sampled; required for "harmonic".
         """
         from csgmcmc.posterior.weights import harmonic_weights, stacking_weights  # noqa: PLC0415
 
         check_choice("method", method, ("harmonic", "stacking"))
-        if method == "harmonic":
-            if temperature is None:
-                raise ValueError("temperature of the draws is required for method='harmonic'")
-            likelihoods = self.log_likelihoods(loader)
-            weights = harmonic_weights(likelihoods, self.cycles, temperature=temperature)
-        else:
+        if method == "stacking":
             weights = stacking_weights(self.log_scores(loader).cpu().numpy(), self.cycles)
+        elif temperature is None:
+            raise ValueError("temperature of the draws is required for method='harmonic'")
+        else:
+            likelihoods = self.log_scores(loader).sum(1).cpu().numpy()
+            weights = harmonic_weights(likelihoods, self.cycles, temperature=temperature)
         other = copy(self)  # stacked draws are shared
         other.weights = self._weights_of(weights)
         return other
@@ -265,9 +253,7 @@ class Posterior:
             optimizer: of the student's parameters; its lr falls to 0 along a cosine.
             epochs: passes over the loader.
             options: `mix=True` averages each input with another one of its batch, by random
-                weights. With `mutual_information=True` the student returns a pair, its outputs and
-                the logarithm of the mutual information, of shape (batch,). Also `seed`, by default
-                0, and further arguments of `Chain`.
+                weights. Also `seed`, by default 0, and further arguments of `Chain`.
         """
         from csgmcmc.posterior.distill import distill  # noqa: PLC0415  (slow to import)
 
@@ -298,5 +284,4 @@ class Posterior:
         """
         from csgmcmc.posterior.export import export  # noqa: PLC0415  (slow to import)
 
-        shapes = {"dynamic_shapes": dynamic_shapes}
-        return export(self, path, inputs, quantiles=quantiles, **shapes)
+        return export(self, path, inputs, quantiles=quantiles, dynamic_shapes=dynamic_shapes)
