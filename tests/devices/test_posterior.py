@@ -78,7 +78,6 @@ def likelihood_forward_and_targets(name):
         "gaussian": (name, pair, positive),
         "student-t": (name, pair, positive),
         "poisson": (name, one, classes),
-        "negative-binomial": (name, pair, classes),
     }[name]
 
 
