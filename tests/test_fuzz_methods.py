@@ -18,11 +18,11 @@ from csgmcmc import Chain, Constant, DrawStore, MemoryDraws, Posterior, Stepper
 from csgmcmc.draws import Draw
 from csgmcmc.noise.source import Noise
 from csgmcmc.posterior import Gaussian
-from csgmcmc.samplers import SGHMC, SGNHT
+from csgmcmc.samplers import SGHMC, SGLD
 from tests.fuzzing import fuzz, raises_only_named_errors, values_of
 from tests.test_fuzz import DATA
 
-KINDS = (Chain, Draw, DrawStore, MemoryDraws, Posterior, Stepper, Constant, SGHMC, SGNHT, Noise)
+KINDS = (Chain, Draw, DrawStore, MemoryDraws, Posterior, Stepper, Constant, SGHMC, SGLD, Noise)
 
 
 def public_methods() -> dict[tuple[str, str], dict[str, inspect.Parameter]]:
@@ -45,7 +45,7 @@ def public_methods() -> dict[tuple[str, str], dict[str, inspect.Parameter]]:
 EXCLUDED = {
     *(("Constant", "tick"), ("Noise", "ahead"), ("Noise", "like")),  # called by the library
     *(("Posterior", "export"), ("Posterior", "report")),  # seconds for each call
-    *((kind, "stationary_variance") for kind in ("SGHMC", "SGNHT")),  # a formula, not a guard
+    *((kind, "stationary_variance") for kind in ("SGHMC", "SGLD")),  # a formula, not a guard
 }
 
 
@@ -54,7 +54,7 @@ def make_parts() -> dict[str, Any]:
     model = nn.Linear(2, 1)
     for param in model.parameters():
         param.grad = torch.ones_like(param)
-    samplers = [kind(model.parameters(), lr=0.1, num_data=4, seed=0) for kind in (SGHMC, SGNHT)]
+    samplers = [kind(model.parameters(), lr=0.1, num_data=4, seed=0) for kind in (SGHMC, SGLD)]
     schedule, memory, store = Constant(4), MemoryDraws(), DrawStore("store")
     for draws in (memory, store):
         draws.append(model, step=0)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from csgmcmc.draws import Draw, MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
-from csgmcmc.samplers import SGHMC, SGLD, SGNHT, Sampler
+from csgmcmc.samplers import SGHMC, SGLD, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Joined, Ramp, Schedule, Tick
 from paper.devices import device
 from paper.experiments.truth_data import Part, Source
@@ -35,6 +35,7 @@ from paper.rivals import (
     last_layer_laplace,
     linearised_probs,
 )
+from paper.sgnht import SGNHT
 
 CYCLICAL: dict[str, type[Sampler]] = {
     "cSGHMC": SGHMC,

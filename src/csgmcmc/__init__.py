@@ -10,7 +10,7 @@ from csgmcmc.errors import DivergedError
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.lr_range import suggest_lr
 from csgmcmc.posterior import Posterior
-from csgmcmc.samplers import SGHMC, SGLD, SGNHT, AdamSGHMC, Sampler
+from csgmcmc.samplers import SGHMC, SGLD, AdamSGHMC, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Keep, Ramp, Schedule, Tick
 from csgmcmc.stacked import Stack, stack
 from csgmcmc.trained import posterior_from_trained
@@ -20,7 +20,6 @@ __version__ = version("csgmcmc")
 __all__ = [
     "SGHMC",
     "SGLD",
-    "SGNHT",
     "AdamSGHMC",
     "Chain",
     "Constant",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, MemoryDraws, Posterior, Stepper
+from csgmcmc import SGHMC, SGLD, Chain, Constant, Cyclical, MemoryDraws, Posterior, Stepper
 from csgmcmc.checks import check
 from csgmcmc.checks.calibration import check_calibration, ece_and_chance, fit_temperature
 from csgmcmc.checks.evaluation import Evaluation, evaluate
@@ -671,15 +671,6 @@ def test_temperature_lowered_by_the_schedule():
     cold, _ = judged(batch_size=1, lr=0.01, schedule=schedule, heats=(1e-3, 1e-3))
     assert cold.numbers["noise_ratio"] == pytest.approx(0.004, rel=0.1)
     assert cold.sampling.answer == "not asked for"
-
-
-def test_a_thermostat_compensates_for_minibatch_noise():
-    found, _ = judged(batch_size=1, lr=1.0, sampler_type=SGNHT)
-    assert found.numbers["noise_ratio"] < 0.1
-    assert found.sampling.holds
-    assert not any("minibatches" in advice for advice in found.advice)
-    hot, _ = judged(heats=(9.0, 9.0), batch_size=1, lr=1.0, sampler_type=SGNHT)
-    assert hot.sampling.holds is False
 
 
 def test_one_full_batch_or_one_draw():

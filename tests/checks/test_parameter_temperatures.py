@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from csgmcmc import (
     SGHMC,
     SGLD,
-    SGNHT,
     AdamSGHMC,
     Chain,
     Constant,
@@ -128,7 +127,7 @@ def test_stacks_and_other_samplers():
     assert noise_of(shared).minibatch == pytest.approx(single.minibatch, rel=0.05)
     assert noise_of(dealt).minibatch == pytest.approx(2 * single.minibatch, rel=0.05)
 
-    other, draws = run(SGNHT, steps=120)
+    other, draws = run(SGHMC, steps=120)
     assert reports(other.model, list(draws), other)["first"].noise.injected > 0
 
 

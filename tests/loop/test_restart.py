@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 from csgmcmc import (
     SGHMC,
     SGLD,
-    SGNHT,
     AdamSGHMC,
     Chain,
     Cyclical,
@@ -233,7 +232,7 @@ def test_a_chain_restarts_between_cycles_and_continues_by_default():
     assert equal(dict(again.run()[-1].tensors()), dict(chain.draws[-1].tensors()))
 
 
-@pytest.mark.parametrize("kind", [SGLD, SGHMC, AdamSGHMC, SGNHT])
+@pytest.mark.parametrize("kind", [SGLD, SGHMC, AdamSGHMC])
 def test_the_state_of_the_sampler_begins_anew(kind):
     states: list[dict] = []
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from csgmcmc import SGHMC, SGLD, SGNHT, stack
+from csgmcmc import SGHMC, SGLD, stack
 from csgmcmc.noise import Noise
 from csgmcmc.noise import fused as fused_module
 from csgmcmc.noise import numba_kernels as kernels
@@ -198,11 +198,6 @@ def test_true_is_refused_where_it_cannot_serve(sampler, monkeypatch):
     monkeypatch.setattr(fused_module, "load_kernels", lambda _: None)
     with pytest.raises(ValueError, match="a CPU with numba"):
         make(sampler, [torch.zeros(2)], fused=True)
-
-
-def test_samplers_without_a_fused_update_have_no_such_option():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'fused'"):
-        make(SGNHT, [torch.zeros(2)], fused=None)
 
 
 @both

@@ -16,7 +16,6 @@ from csgmcmc.posterior import (
     Bernoulli,
     Categorical,
     Gaussian,
-    NegativeBinomial,
     NumberPredictive,
     Poisson,
     StudentT,
@@ -60,8 +59,6 @@ CASES: list[tuple[NumberLikelihood, tuple[Tensor, ...], Any]] = [
     (StudentT(5, scale=0.5), (ONE,), stats.t(5, ONE, 0.5)),
     (StudentT(3), (ONE, TWO.exp()), stats.t(3, ONE, TWO.exp())),
     (Poisson(), (ONE,), stats.poisson(ONE.exp())),
-    (NegativeBinomial(0.5), (ONE,), stats.nbinom(2, 1 / (1 + 0.5 * ONE.exp()))),
-    (NegativeBinomial(), (ONE, TWO), stats.nbinom((-TWO).exp(), 1 / (1 + (ONE + TWO).exp()))),
 ]
 NAMES = [f"{case[0]}-{len(case[1])}" for case in CASES]
 
@@ -164,15 +161,14 @@ def test_check_finds_shifted_intervals_miscalibrated(likelihood, outputs, known)
 
 
 def test_targets_that_are_not_counts_are_rejected():
-    for likelihood in (Poisson(), NegativeBinomial(1.0)):
-        for wrong in (-1.0, 0.5):
-            with pytest.raises(ValueError, match="targets must be counts"):
-                likelihood.log_prob(torch.zeros(1, 3), torch.tensor([0.0, 2.0, wrong]))
+    for wrong in (-1.0, 0.5):
+        with pytest.raises(ValueError, match="targets must be counts"):
+            Poisson().log_prob(torch.zeros(1, 3), torch.tensor([0.0, 2.0, wrong]))
 
 
 def test_a_second_parameter_is_an_output_or_an_argument():
-    unknown: list[tuple[Any, str]] = [(StudentT(), "scale"), (NegativeBinomial(), "dispersion")]
-    for likelihood, name in [*unknown, (Gaussian(), "variance")]:
+    unknown: list[tuple[Any, str]] = [(StudentT(), "scale"), (Gaussian(), "variance")]
+    for likelihood, name in unknown:
         with pytest.raises(ValueError, match=f"{name}="):
             likelihood.log_prob(torch.zeros(1, 3, 2), torch.zeros(3, 2))
     with pytest.raises(ValueError, match="scale="):
@@ -224,7 +220,7 @@ def brute_force(weights: Any, values: Any) -> Any:
 
 
 def test_every_likelihood_is_found_by_its_name():
-    expected = {"bernoulli", "categorical", "gaussian", "negative-binomial", "poisson"}
+    expected = {"bernoulli", "categorical", "gaussian", "poisson"}
     assert set(DISCOVERED) >= {*expected, "student-t"}
     for name, kind in DISCOVERED.items():
         assert type(as_likelihood(name)) is kind

@@ -27,8 +27,3 @@ def run(draws, model=None, cycles=3):
 
 def held_out():
     return DataLoader(classes(50, seed=1), batch_size=20)
-
-
-def other():
-    inputs = 3 * torch.randn(30, 3, generator=torch.Generator().manual_seed(2))
-    return DataLoader(TensorDataset(inputs), batch_size=10)

@@ -12,9 +12,9 @@ from csgmcmc import MemoryDraws, Posterior, diagnostics
 from csgmcmc.checks.evaluation import evaluate
 from csgmcmc.checks.posterior_check import judge
 from csgmcmc.posterior import Gaussian, NumberPredictive
-from csgmcmc.report.charts import auroc, calibration_curve
-from csgmcmc.report.page import cycle_table, entropies
-from tests.report.support import held_out, other, run
+from csgmcmc.report.charts import calibration_curve
+from csgmcmc.report.page import cycle_table
+from tests.report.support import held_out, run
 
 
 @pytest.fixture(scope="module")
@@ -68,23 +68,12 @@ def test_findings_use_the_weights(posterior):
     assert np.isfinite(cycles).all()  # of cycles without weight, with equal weights of their draws
 
 
-def test_calibration_and_entropy_of_the_average(posterior, evaluation):
+def test_calibration_of_the_average(posterior, evaluation):
     p = posterior.predict_loader(held_out())
     curve = diagnostics.reliability_curve(p.probs_numpy(), p.labels_numpy())
     found = calibration_curve(evaluation)
     assert found.confidence == pytest.approx(curve.confidence)
     assert found.accuracy == pytest.approx(curve.accuracy)
-    entropy = p.entropy.numpy()
-    right = (p.probs.argmax(1) == p.targets).numpy()
-    parts = entropies(posterior, evaluation, other())
-    assert parts["right"] == pytest.approx(entropy[right], rel=1e-4)
-    assert parts["wrong"] == pytest.approx(entropy[~right], rel=1e-4)
-    unlike = posterior.predict_loader(other()).entropy.numpy()
-    assert parts["other"] == pytest.approx(unlike, rel=1e-4, abs=1e-6)
-    wrong, others = auroc(parts).values()
-    exact = diagnostics.auroc(entropy[right], entropy[~right])
-    assert wrong == pytest.approx(exact, abs=1e-3)
-    assert others == pytest.approx(diagnostics.auroc(entropy, unlike), abs=1e-3)
 
 
 def test_rmse_and_coverage_of_regression():
@@ -105,4 +94,3 @@ def test_rmse_and_coverage_of_regression():
     assert evaluation.error_by_draws()[-1] == pytest.approx(exact, rel=1e-5)
     inside = calibration_curve(evaluation).accuracy
     assert inside[-2] == pytest.approx(numbers["coverage_90"])
-    assert entropies(posterior, evaluation, other()) == {}

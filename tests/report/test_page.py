@@ -18,12 +18,12 @@ from csgmcmc.checks.posterior_check import VERDICTS, judge
 from csgmcmc.cli import app
 from csgmcmc.posterior import Gaussian
 from csgmcmc.report import report_folder
-from csgmcmc.report.page import Findings, entropies, logged_traces, make_page
+from csgmcmc.report.page import Findings, logged_traces, make_page
 from tests.pages.reader import Reader
-from tests.report.support import held_out, other, run
+from tests.report.support import held_out, run
 
 NASTY = """</title><script>alert("x")</script> $x_2$ & 'j' <b>"""
-ALL = ["verdicts", "trace", "scores", "uncertainty", "sampling", "provenance"]
+ALL = ["verdicts", "trace", "scores", "calibration", "sampling", "provenance"]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def sampled(folder):
 def page(sampled):
     chain, posterior = sampled
     loader = held_out()
-    return posterior.report(loader, other=other(), title=NASTY, run=chain).html
+    return posterior.report(loader, title=NASTY, run=chain).html
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_sections_links_and_figures(reader):
     assert reader.sections == ALL
     assert [link["href"] for link in reader.all("a")[:-1]] == [f"#{name}" for name in ALL]
     assert reader.all("a")[-1]["href"] == "#contents"
-    assert len(reader.all("figure")) == 5
+    assert len(reader.all("figure")) == 4
     for words in ("sampling", "mixing", "calibrated", "better"):
         assert words in reader.text.lower()
 
@@ -105,7 +105,7 @@ def test_page_without_data_asks_for_them(sampled):
 def test_page_of_draws_in_memory():
     _, posterior = run(MemoryDraws(), cycles=1)
     reader = Reader(posterior.report(held_out()).html)
-    assert reader.sections == ["verdicts", "scores", "uncertainty"]
+    assert reader.sections == ["verdicts", "scores", "calibration"]
     assert "needs the run that made the draws: run=" in reader.text
     assert Reader(posterior.report().html).sections == []
 
@@ -113,8 +113,8 @@ def test_page_of_draws_in_memory():
 def test_run_of_the_posterior_is_the_default():
     chain, posterior = run(MemoryDraws(), cycles=1)
     known = Posterior(posterior.model, posterior.draws, progress=False, run=chain)
-    reader = Reader(known.report(held_out(), other=other()).html)
-    assert reader.sections == ["verdicts", "scores", "uncertainty", "sampling"]
+    reader = Reader(known.report(held_out()).html)
+    assert reader.sections == ["verdicts", "scores", "calibration", "sampling"]
 
 
 def test_page_of_a_single_draw():
@@ -122,7 +122,7 @@ def test_page_of_a_single_draw():
     single = posterior.with_draws(posterior.draws[:1])
     reader = Reader(single.report(held_out(), run=chain).html)
     assert "1 draw, 1 cycle, 1 chain." in reader.text
-    assert reader.sections == ["verdicts", "scores", "uncertainty"]  # no temperatures
+    assert reader.sections == ["verdicts", "scores", "calibration"]  # no temperatures
 
 
 def test_page_of_numbers():
@@ -133,16 +133,14 @@ def test_page_of_numbers():
         draws.append(model, step=step)
     posterior = Posterior(model, draws, likelihood=Gaussian(variance=0.5), progress=False)
     loader = [(torch.randn(30, 3), torch.randn(30))]
-    reader = Reader(posterior.report(loader, other=other()).html)
-    assert reader.sections == ["verdicts", "scores", "uncertainty"]
+    reader = Reader(posterior.report(loader).html)
+    assert reader.sections == ["verdicts", "scores", "calibration"]
     assert "RMSE" in reader.text
     assert "90% intervals contain" in reader.text
 
 
 def test_inconsistent_arguments_are_rejected(sampled):
     _, posterior = sampled
-    with pytest.raises(ValueError, match="loader"):
-        posterior.report(other=other())
     with pytest.raises(ValueError, match="run="):
         posterior.report(held_out(), loss=nn.functional.cross_entropy)
     with pytest.raises(ValueError, match="title"):
@@ -165,7 +163,7 @@ def findings(sampled):
     chain, posterior = sampled
     evaluation = evaluate(posterior, held_out())
     check = posterior.check(held_out(), run=chain)
-    return Findings(evaluation, check, entropies(posterior, evaluation, None))
+    return Findings(evaluation, check)
 
 
 def test_names_of_parameters_and_words_are_escaped(findings):
@@ -188,7 +186,7 @@ def test_infinite_nll(sampled):
     impossible[:, 0] = -math.inf
     found = replace(found, log_scores=impossible)
     check = judge(posterior, found, None)
-    page = make_page("bad", [], None, Findings(found, check, {}))
+    page = make_page("bad", [], None, Findings(found, check))
     assert "NLL inf" in Reader(page.html).text
 
 

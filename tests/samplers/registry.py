@@ -63,23 +63,6 @@ def sghmc(options, param, gradient, noise, state):
     param.add_(velocity)
 
 
-def sgnht(options, param, gradient, noise, state):
-    if noise is None:
-        sghmc(options, param, gradient, None, state)
-        return
-    coupling, lr = options["coupling"], options["lr"]
-    friction = state_tensor(state, "friction", param, 1 - options["momentum"])
-    velocity = state_tensor(state, "velocity", param)
-    kinetic_target = lr * options["temperature"] / options["num_data"]
-    noise_std = (2 * (1 - options["momentum"]) * kinetic_target) ** 0.5
-    velocity.addcmul_(velocity, friction, value=-1).add_(gradient, alpha=-lr)
-    velocity.add_(noise, alpha=noise_std)
-    param.add_(velocity)
-    kinetic = friction.mul(-0.5).add_(1).mul_(velocity).mul_(velocity)
-    friction.add_(kinetic, alpha=coupling / kinetic_target).sub_(coupling)
-    friction.clamp_(max=1)
-
-
 def adam_sghmc(options, param, gradient, noise, state):
     lr, (beta1, beta2) = options["lr"], options["betas"]
     if noise is None:
@@ -120,8 +103,6 @@ REGISTRY = {
     "SGLD": Expected(torch_sgd, sgld),
     "SGHMC": Expected(torch_sgd, sghmc),
     "AdamSGHMC": Expected(torch_adam, adam_sghmc, options={"betas": (0.7, 0.99), "damping": 0.3}),
-    # The thermostat follows the weights: exact only as lr goes to 0.
-    "SGNHT": Expected(torch_sgd, sgnht, tolerance=0.03),
 }
 
 # A sampler without an entry fails in tests/samplers/test_registry.py, with a sentence.

@@ -14,7 +14,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from csgmcmc import SGHMC, SGLD, SGNHT, Cyclical, Keep, Sampler
+from csgmcmc import SGHMC, SGLD, Cyclical, Keep, Sampler
 from csgmcmc.arguments import shown
 from csgmcmc.noise import Noise
 from tests.samplers.registry import REGISTRY, SAMPLERS, every_sampler
@@ -77,37 +77,6 @@ def test_sghmc_without_momentum_is_sgld():
     train(other, make(SGLD, other.parameters(), weight_decay=0.01), steps=20)
     for first, second in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-12)
-
-
-def test_thermostat_survives_cold_exploration():
-    """A friction below 0 must not drive its weight away while the chain is cold."""
-    point = torch.zeros(5000, dtype=torch.float64)
-    chain = make(SGNHT, [point], momentum=0.99, coupling=0.01)
-    schedule = Cyclical(2000, cycles=4, exploration=0.8, keep=Keep(every=1))
-    for step in range(schedule.steps):
-        tick = schedule.apply(chain, step)
-        point.grad = point.clone()
-        chain.step()
-        if tick.stage == "explore" and step > 500:
-            assert point.abs().max() < 100
-    assert (chain.state[point]["friction"] < 0).any()
-
-
-def test_thermostat_without_coupling_is_sghmc_and_freezes_when_cold():
-    one, other = small_model(torch.float64), small_model(torch.float64)
-    train(one, make(SGNHT, one.parameters(), coupling=0.0), steps=20)
-    train(other, make(SGHMC, other.parameters()), steps=20)
-    for first, second in zip(one.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(first, second, rtol=1e-10, atol=1e-12)
-
-    chain = make(SGNHT, one.parameters())
-    train(one, chain, steps=5)
-    warm = [chain.state[param]["friction"].clone() for param in one.parameters()]
-    assert all((friction != 0.1).all() for friction in warm)
-    chain.param_groups[0]["temperature"] = 0.0
-    train(one, chain, steps=5)
-    for param, friction in zip(one.parameters(), warm, strict=True):
-        assert torch.equal(chain.state[param]["friction"], friction)
 
 
 @every_sampler

@@ -6,10 +6,9 @@ import pytest
 import torch
 from scipy import stats
 
-from csgmcmc import SGHMC, SGLD, SGNHT, Sampler
+from csgmcmc import SGHMC, SGLD, Sampler
 from tests.samplers.registry import REGISTRY, every_sampler
 from tests.support import (
-    HESSIAN,
     SIGMAS,
     assert_moments,
     eigen_covariance,
@@ -103,35 +102,19 @@ def test_the_known_noise_of_sghmc(momentum, gamma, lr):
     assert variance == pytest.approx(2 * (1 - momentum - gamma) * lr / 10)
 
 
-def test_the_known_noise_of_sgnht():
-    param = torch.zeros(400_000, dtype=torch.float64)
-    param.grad = torch.zeros_like(param)
-    make(SGNHT, [param], momentum=0.7).step()
-    expected = 2 * 0.3 * 0.1 / 10
-    assert float(param.var()) == pytest.approx(expected, rel=SIGMAS * (2 / len(param)) ** 0.5)
-
-
-def test_thermostat_with_strong_friction_has_the_right_variance():
-    """Where the discrete factor 1 - xi / 2 is worth 25%."""
-    settings = {"lr": 0.02, "num_data": 4.0, "momentum": 0.5}
-    points = run_on_quadratic(SGNHT, steps=3000, chains=10_000, **settings)
-    posterior = torch.linalg.inv(HESSIAN) / settings["num_data"]
-    assert_moments(points, posterior, tolerance_of(SGNHT))
-
-
 @pytest.mark.parametrize("sampler", [SGLD, SGHMC])
 def test_infinite_variance_past_the_limit_of_stability(sampler):
     assert sampler.stationary_variance(1.0, lr=5.0, num_data=10.0) == float("inf")
 
 
-@pytest.mark.parametrize("sampler", [SGLD, SGHMC, SGNHT])
+@pytest.mark.parametrize("sampler", [SGLD, SGHMC])
 @pytest.mark.parametrize("pull", [1e-5, 1e-9, 1e-17])
 def test_the_variance_of_small_steps_is_the_posteriors(sampler, pull):
     found = sampler.stationary_variance(1e-3, lr=1e3 * pull, num_data=10.0)
     assert found == pytest.approx(100, rel=pull)
 
 
-@pytest.mark.parametrize("sampler", [SGLD, SGHMC, SGNHT])
+@pytest.mark.parametrize("sampler", [SGLD, SGHMC])
 def test_a_variance_beyond_all_numbers_is_infinite(sampler):
     assert sampler.stationary_variance(1e-320, lr=0.1, num_data=1.0) == float("inf")
 
@@ -192,18 +175,6 @@ def test_sgld_with_minibatch_noise_has_its_declared_variance():
         lambda c: SGLD.stationary_variance(c, minibatch_variance=1.0, **settings)
     )
     assert_moments(points, covariance)
-
-
-def test_thermostat_adapts_to_minibatch_noise():
-    """SGNHT is not told the minibatch noise, and samples the posterior nevertheless."""
-    settings = {"lr": 0.02, "num_data": 4.0}
-    points = run_on_quadratic(SGNHT, steps=1500, chains=CHAINS, minibatch_variance=2.0, **settings)
-    exact = eigen_covariance(lambda c: SGNHT.stationary_variance(c, **settings))
-    assert_moments(points, exact, tolerance=2 * tolerance_of(SGNHT))
-    uncorrected = eigen_covariance(
-        lambda c: SGHMC.stationary_variance(c, minibatch_variance=2.0, **settings)
-    )
-    assert (uncorrected.diagonal() > 1.5 * exact.diagonal()).all()
 
 
 def test_logistic_regression_matches_quadrature():

@@ -161,7 +161,7 @@ def _find_fault(run: Run, found: LikelihoodRatio | None, numbers: Numbers) -> Ve
         words = f"clip still acts on {clipped:.0%} of the batches at the draws (at most "
         words += f"{MAX_SHARE_OFF:.0%})"
         advice = "clipping changes the stationary distribution: lower lr, or raise clip"
-    elif ratio < NEGLIGIBLE and not getattr(run.stepper.sampler, "thermostat", False):
+    elif ratio < NEGLIGIBLE:
         heated = run.temperature * (1 + 1 / ratio) if ratio else math.inf
         words = f"{describe_noise(ratio)} (at least {NEGLIGIBLE})"
         advice = (

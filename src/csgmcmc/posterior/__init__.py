@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from csgmcmc.discovery import lazy_attributes
 from csgmcmc.posterior.likelihoods.base import Likelihood
 from csgmcmc.posterior.likelihoods.classes import Bernoulli, Categorical
-from csgmcmc.posterior.likelihoods.counts import NegativeBinomial, Poisson
 from csgmcmc.posterior.likelihoods.gaussian import Gaussian
+from csgmcmc.posterior.likelihoods.poisson import Poisson
 from csgmcmc.posterior.likelihoods.student_t import StudentT
 from csgmcmc.posterior.posterior import Posterior
 from csgmcmc.posterior.predictive import ClassPredictive, NumberPredictive, Predictive
@@ -20,7 +20,6 @@ __all__ = [
     "ClassPredictive",
     "Gaussian",
     "Likelihood",
-    "NegativeBinomial",
     "NumberPredictive",
     "Poisson",
     "Posterior",

@@ -233,7 +233,7 @@ class Posterior:
     def report(self, loader: Iterable[Any] | None = None, **options: Any) -> "Report":
         """Make a page of the run, one HTML file.
 
-        The options are those of `csgmcmc.report.report`: `other`, `run`, `loss`, `data`, `title`
+        The options are those of `csgmcmc.report.report`: `run`, `loss`, `data`, `title`
         and `path`.
         """
         from csgmcmc.report import report  # noqa: PLC0415  (slow to import)

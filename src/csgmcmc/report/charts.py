@@ -20,7 +20,6 @@ WIDE, NARROW = 6.2, 4.5  # inches
 BLUE, ORANGE, GREEN, VERMILION = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[5]
 FAINT = {"color": INK, "alpha": 0.2, "linewidth": 0.8}
 ABOVE: Any = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}  # a legend
-ENTROPY_LINES = {"right": (GREEN, "-"), "wrong": (VERMILION, "--"), "other": (BLUE, "-.")}
 MAX_MARKS = 300  # of draws, and of new cycles
 MAX_PARAMETERS = 40
 MAX_NAME = 26  # letters of a parameter's name
@@ -120,38 +119,6 @@ def calibration_curve(evaluation: Evaluation) -> ReliabilityCurve:
     off = np.abs(evaluation.ranks - 0.5)
     inside = np.array([(off <= level / 2).mean() for level in LEVELS])
     return ReliabilityCurve(LEVELS, inside, np.full(len(LEVELS), len(off)))
-
-
-def entropy_chart(entropies: dict[str, Array]) -> str:
-    """Distribution of the entropy of right and wrong predictions, and of other data."""
-    figure = new_figure(NARROW, 3.8)
-    axes = figure.subplots()
-    grid = np.linspace(0, max(values.max() for values in entropies.values()), 101)
-    for name, values in entropies.items():
-        colour, line = ENTROPY_LINES[name]
-        shares = np.searchsorted(np.sort(values), grid, side="right") / len(values)
-        axes.plot(grid, shares, color=colour, linestyle=line, label=name)
-    axes.set(xlabel="entropy, nats", ylabel="share up to it", ylim=(0, 1.02))
-    axes.margins(x=0.01)
-    axes.legend(loc="lower right")
-    caption = "Entropy of predictions that are right and wrong"
-    caption += ", and of other data." if "other" in entropies else "."
-    separated = [f"{words} {value:.3g}" for words, value in auroc(entropies).items()]
-    if separated:
-        caption += f" AUROC of entropy: {', '.join(separated)}."
-    return _figure("entropy", figure, caption)
-
-
-def auroc(entropies: dict[str, Array]) -> dict[str, float]:
-    """AUROC of entropy, by what it separates."""
-    held_out = [entropies[name] for name in ("right", "wrong") if name in entropies]
-    found = {}
-    if len(held_out) == 2:
-        found["wrong predictions from right ones"] = diagnostics.auroc(*held_out)
-    if "other" in entropies:
-        both = np.concatenate(held_out), entropies["other"]
-        found["other data from these"] = diagnostics.auroc(*both)
-    return found
 
 
 def temperature_chart(temperatures: dict[str, Temperature]) -> str:

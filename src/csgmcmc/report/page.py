@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from csgmcmc.arguments import check_kind, counted
 from csgmcmc.checks import Check
-from csgmcmc.checks.evaluation import Array, Evaluation, evaluate
+from csgmcmc.checks.evaluation import Evaluation, evaluate
 from csgmcmc.checks.posterior_check import Metrics, judge
 from csgmcmc.checks.sampling import as_run
 from csgmcmc.draws import Draw, DrawStore
@@ -24,7 +23,6 @@ from csgmcmc.loop import Chain, Stepper
 from csgmcmc.loop.log import read_scalars
 from csgmcmc.pages import document, judgements, sections, table
 from csgmcmc.posterior import Posterior
-from csgmcmc.posterior.predictive import ClassPredictive
 from csgmcmc.report import charts
 from csgmcmc.report.store import open_store, printable, provenance
 
@@ -77,7 +75,6 @@ class Findings(NamedTuple):
 
     evaluation: Evaluation
     check: Check
-    entropies: dict[str, Array]  # of "right" and "wrong" predictions, and "other" data, in nats
     metrics: tuple[str, ...] = ()  # names of those of the user
 
 
@@ -85,7 +82,6 @@ def report(
     posterior: Posterior,
     loader: Iterable[Any] | None = None,
     *,
-    other: Iterable[Any] | None = None,
     run: Chain | Stepper | None = None,
     loss: Loss | None = None,
     data: Iterable[Any] | None = None,
@@ -96,13 +92,12 @@ def report(
     """Make a page of a run: one HTML file that needs no network.
 
     It shows loss, lr and temperature along the cycles; the verdicts of `check`; NLL and error by
-    number of draws and by cycle; calibration and entropy; temperatures; how the draws were made. A
+    number of draws and by cycle; calibration; temperatures; how the draws were made. A
     notebook displays the result. Needs matplotlib, the extra `plot`.
 
     Args:
         posterior: the draws and their likelihood.
         loader: held-out pairs of inputs and targets.
-        other: inputs of another kind, whose entropy is compared; pairs may have any targets.
         run: as for `csgmcmc.checks.check`.
         loss: as for `csgmcmc.checks.check`.
         data: as for `csgmcmc.checks.check`.
@@ -113,14 +108,11 @@ def report(
     _require_matplotlib()
     if title is not None:
         check_kind("title", title, str, "text")
-    if loader is None and other is not None:
-        raise ValueError("other is compared with held-out data: give them too, as loader")
     training, found = as_run(posterior, run, loss, data), None
     if loader is not None:
         evaluation = evaluate(posterior, loader)
         check = judge(posterior, evaluation, training, metrics)
-        own = tuple(metrics or ())
-        found = Findings(evaluation, check, entropies(posterior, evaluation, other), own)
+        found = Findings(evaluation, check, tuple(metrics or ()))
     page = make_page(title, posterior.draws, posterior.store, found)
     if path is not None:
         page.save(path)
@@ -184,11 +176,7 @@ def _sections(
             own = [[name, f"{check.numbers[name]:.4g}"] for name in found.metrics]
             scores += text_table(["metric", "average"], own, kinds=["", "number"])
         yield "scores", "NLL and error", scores
-        title, shown = "Calibration", charts.calibration_chart(evaluation)
-        if found.entropies:
-            title += " and entropy"
-            shown = f'<div class="pair">\n{shown}{charts.entropy_chart(found.entropies)}</div>'
-        yield "uncertainty", title, shown
+        yield "calibration", "Calibration", charts.calibration_chart(evaluation)
         parameters = check.parameters.items()
         measured = {name: one.temperature for name, one in parameters if one.temperature}
         if measured:
@@ -233,21 +221,6 @@ def logged_traces(folder: Path) -> charts.Traces:
             log = read_scalars(path)
             found[int(path.stem)] = {name: np.asarray(log[name], dtype=float) for name in COLUMNS}
     return found
-
-
-def entropies(
-    posterior: Posterior, evaluation: Evaluation, other: Iterable[Any] | None
-) -> dict[str, Array]:
-    """Entropy of predictions of classes, in nats: "right", "wrong", and of "other" data."""
-    if evaluation.probs is None:
-        return {}
-    entropy = np.asarray(stats.entropy(evaluation.probs, axis=1))
-    is_right = evaluation.probs.argmax(axis=1) == evaluation.targets
-    found: dict[str, Any] = {"right": entropy[is_right], "wrong": entropy[~is_right]}
-    predicted = None if other is None else posterior.predict_loader(other)
-    if isinstance(predicted, ClassPredictive):
-        found["other"] = stats.entropy(predicted.probs_numpy(), axis=1)
-    return {name: values for name, values in found.items() if len(values)}
 
 
 def text(words: str) -> str:

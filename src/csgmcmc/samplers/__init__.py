@@ -7,12 +7,10 @@ from csgmcmc.samplers.adam import AdamSGHMC
 from csgmcmc.samplers.base import Group, Sampler, States
 from csgmcmc.samplers.sghmc import SGHMC
 from csgmcmc.samplers.sgld import SGLD
-from csgmcmc.samplers.sgnht import SGNHT
 
 __all__ = [
     "SGHMC",
     "SGLD",
-    "SGNHT",
     "AdamSGHMC",
     "Group",
     "Sampler",

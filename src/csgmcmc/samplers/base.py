@@ -63,9 +63,6 @@ class Sampler(torch.optim.Optimizer, ABC):
         chain_id: number of the chain; chains with the same seed draw independent noise.
     """
 
-    thermostat: ClassVar[bool] = False
-    """Whether the sampler adapts to minibatch noise of unknown size."""
-
     exact_stationary_variance: ClassVar[bool] = False
     """Whether `stationary_variance` is exact for the discrete update, not only as lr goes to 0."""
 

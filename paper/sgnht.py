@@ -18,14 +18,12 @@ In equilibrium the variance of xi is about `coupling`.
 """
 
 import math
-from typing import ClassVar, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import ParamsT
 
-from csgmcmc.arguments import check_number
-from csgmcmc.samplers.base import CommonOptions, Group, Sampler
+from csgmcmc.samplers import Group, Sampler
 
 MAX_FLOAT32 = torch.finfo(torch.float32).max
 
@@ -34,31 +32,24 @@ class SGNHT(Sampler):
     """v <- (1 - xi) * v - lr * grad + sqrt(2 * a * lr * T / N) * eps; the friction xi adapts.
 
     Args:
-        momentum: 1 - a, at least 0 and below 1; also the momentum 1 - xi at the start.
-        coupling: how fast the thermostat adapts, at least 0; at 0 this is SGHMC.
+        momentum: 1 - a; also the momentum 1 - xi at the start.
+        coupling: how fast the thermostat adapts; at 0 this is SGHMC.
 
     Other arguments: see `Sampler`.
     """
 
-    thermostat: ClassVar[bool] = True
-
     def __init__(
         self,
-        params: ParamsT,
+        params: Any,
         lr: float,
         *,
         num_data: float,
         momentum: float = 0.9,
         coupling: float = 1e-3,
-        **common: Unpack[CommonOptions],
+        **common: Any,
     ) -> None:
         options = {"momentum": momentum, "coupling": coupling}
         super().__init__(params, lr, num_data=num_data, options=options, **common)
-
-    def check_options(self, options: Group) -> None:
-        super().check_options(options)
-        check_number("momentum", options["momentum"], at_least=0, below=1)
-        check_number("coupling", options["coupling"], at_least=0)
 
     def injected_variance(self, group: Group, param: Tensor) -> float:
         return 2 * (1 - group["momentum"]) * _kinetic_target(group)
