@@ -122,7 +122,7 @@ def stop(self, *arguments, **options):
 DrawStore.append = stop
 sys.argv = sys.argv[1:]
 try:
-    runpy.run_path(sys.argv[1], run_name="__main__")
+    runpy.run_path(sys.argv[0], run_name="__main__")
 except KeyboardInterrupt:
     pass
 """
