@@ -20,6 +20,13 @@ SCRIPTS = {  # the figures of docs/images: what draws them, and the command
     "regression": ("examples/demo/regression.py", "`make demo`"),
     "noise-per-row": ("benchmarks/noise_per_row.py", "`python benchmarks/noise_per_row.py`"),
     "scaling": ("benchmarks/scaling.py", "`make bench`"),
+    "tables-beside": ("benchmarks/tables_beside.py", "`python -m benchmarks.tables_beside show`"),
+    "trained-network": ("benchmarks/trained_held_out.py", "`python benchmarks/trained_held_out.py figure`"),
+    "networks-and-cycles": (
+        "benchmarks/networks_and_cycles.py",
+        "`python -m benchmarks.networks_and_cycles figure`",
+    ),
+    "clinc": ("benchmarks/clinc_page.py", "`python -m benchmarks.clinc_page`"),
     "how-it-works": ("scripts/how_it_works.py", "`python scripts/how_it_works.py`"),
     "report": ("src/csgmcmc/report/page.py", "the snippet of its page, in a browser"),
 }

@@ -56,7 +56,6 @@ ALLOWED = (".gitignore", "examples", *(name.split("/")[0] for name in EXPECTED))
 RESULTS = re.compile(r"docs/results/([\w-]+\.md|figures/.+)")  # no records, no draws
 # The page whose snippets try an extra. `plot` is tried by a command; the others are for `make`.
 PAGES = {
-    "accelerate": "accelerate",
     "arviz": "arviz",
     "lightning": "lightning",
     "peft,transformers": "adapters",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from csgmcmc.draws import Draw, MemoryDraws
 from csgmcmc.posterior import ClassPredictive, Posterior
-from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, Sampler
+from csgmcmc.samplers import SGHMC, SGLD, SGNHT, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Joined, Ramp, Schedule, Tick
 from paper.devices import device
 from paper.experiments.truth_data import Part, Source
@@ -26,6 +26,7 @@ from paper.experiments.truth_networks import (
     state_of_chain,
 )
 from paper.networks import mlp
+from paper.psgld import PSGLD
 from paper.rivals import (
     SWAG,
     diagonal_laplace,
@@ -214,8 +215,6 @@ def make_sampler(
     own: dict[str, Any] = {}
     if kind in (SGHMC, SGNHT):
         own["momentum"] = plan.momentum
-    if kind is PSGLD:
-        own["adapt"] = "cold"  # so that no term of its drift is missing
     return kind(
         weights,
         lr,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from csgmcmc import PSGLD, SGHMC, SGLD, Chain, Constant, Cyclical, Keep
+from csgmcmc import SGHMC, SGLD, SGNHT, Chain, Constant, Cyclical, Keep
 from csgmcmc.noise import Noise
 from paper.density import run_density
 from paper.targets import Density, GaussianTarget, LogisticRegression, Mixture25
@@ -98,8 +98,8 @@ def test_no_noise_is_drawn_at_temperature_zero(monkeypatch):
 def test_what_it_cannot_do_is_refused():
     target, schedule = Mixture25(), Constant(4, keep=Keep(every=1))
     logistic = LogisticRegression(torch.ones(5, 2), torch.ones(5))
-    with pytest.raises(ValueError, match="got PSGLD: use Chain"):
-        run_density(target, PSGLD([starts()], 0.1, num_data=1), schedule)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="got SGNHT: use Chain"):
+        run_density(target, SGNHT([starts()], 0.1, num_data=1), schedule)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"shape \(chains, dimension\)"):
         run_density(target, SGLD([torch.zeros(2)], 0.1, num_data=1), schedule)
     with pytest.raises(ValueError, match="weight_decay must be 0"):

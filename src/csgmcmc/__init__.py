@@ -10,7 +10,7 @@ from csgmcmc.errors import DivergedError
 from csgmcmc.loop import Chain, Stepper
 from csgmcmc.lr_range import suggest_lr
 from csgmcmc.posterior import Posterior
-from csgmcmc.samplers import PSGLD, SGHMC, SGLD, SGNHT, AdamSGHMC, Sampler
+from csgmcmc.samplers import SGHMC, SGLD, SGNHT, AdamSGHMC, Sampler
 from csgmcmc.schedules import Constant, Cyclical, Decreasing, Joined, Keep, Ramp, Schedule, Tick
 from csgmcmc.stacked import Stack, stack
 from csgmcmc.trained import posterior_from_trained
@@ -18,7 +18,6 @@ from csgmcmc.trained import posterior_from_trained
 __version__ = version("csgmcmc")
 
 __all__ = [
-    "PSGLD",
     "SGHMC",
     "SGLD",
     "SGNHT",

@@ -117,8 +117,6 @@ def posterior_from_trained(
     if batches is None:
         raise ValueError("data has no length, so that steps cannot be counted in epochs")
     steps = max(1, round(epochs * batches / accumulate))
-    if sampler is SGHMC:
-        sampler = partial(SGHMC, momentum=0.9)
     make_sampler = partial(sampler, num_data=num_data, seed=seed)
     params = [param for param in sampled.parameters() if param.requires_grad]
     is_adaptive = isinstance(make_sampler(params, 1.0), AdamSGHMC)
@@ -215,22 +213,22 @@ class HeldOut:
         """
         from scipy.optimize import minimize_scalar  # noqa: PLC0415  (slow to import)
 
-        if self.likelihood.temperature is None:
-            return self._stacked(groups, None)
-        found: Any = minimize_scalar(
-            lambda log: self._stacked(groups, math.exp(log)).nll, bounds=(-3, 3), method="bounded"
-        )
-        return self._stacked(groups, math.exp(found.x))
+        def fitted(log_temperature: float) -> Fit:
+            return self._stacked(groups, self.likelihood.scaled(math.exp(log_temperature)))
 
-    def _stacked(self, groups: NDArray[np.int64], temperature: float | None) -> Fit:
+        if self.likelihood.temperature is None:
+            return self._stacked(groups, self.likelihood)
+        found: Any = minimize_scalar(lambda log: fitted(log).nll, bounds=(-3, 3), method="bounded")
+        return fitted(found.x)
+
+    def _stacked(self, groups: NDArray[np.int64], likelihood: Likelihood) -> Fit:
         from csgmcmc.posterior.weights import stacking_weights  # noqa: PLC0415  (slow to import)
 
-        likelihood = self.likelihood if temperature is None else self.likelihood.scaled(temperature)
         found = torch.cat([batch.scores(likelihood) for batch in self._batches], 1).cpu().numpy()
         weights = stacking_weights(found, groups)
         counted = weights > 0
         scores = np.logaddexp.reduce(found[counted] + np.log(weights[counted])[:, None])
-        return Fit(weights, temperature, scores)
+        return Fit(weights, likelihood.temperature, scores)
 
 
 class _Outputs(Scores):

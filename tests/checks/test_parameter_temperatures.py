@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from csgmcmc import (
-    PSGLD,
     SGHMC,
     SGLD,
+    SGNHT,
+    AdamSGHMC,
     Chain,
     Constant,
     Cyclical,
@@ -127,7 +128,7 @@ def test_stacks_and_other_samplers():
     assert noise_of(shared).minibatch == pytest.approx(single.minibatch, rel=0.05)
     assert noise_of(dealt).minibatch == pytest.approx(2 * single.minibatch, rel=0.05)
 
-    other, draws = run(PSGLD, lr=0.001, steps=120)
+    other, draws = run(SGNHT, steps=120)
     assert reports(other.model, list(draws), other)["first"].noise.injected > 0
 
 
@@ -394,12 +395,11 @@ def test_a_preconditioner_enters_noise_and_target(stacked):
     targets = targets_around(5.0) * torch.linspace(0.5, 2.0, 2 * SIZE)  # of unequal variances
     draws = posterior_draws(targets, ticks_of([0, 0]))
     model = stack(Means, chains=2) if stacked else Means()
-    run = run_of(in_order(targets, 10), PSGLD, model=model, lr=0.01, eps=0.1)
+    run = run_of(in_order(targets, 10), AdamSGHMC, model=model, lr=0.01, betas=(0.0, 0.99))
     gain = torch.linspace(0.5, 4.0, SIZE, dtype=torch.float64)
     for param in model.parameters():
         other = torch.stack([0.5 * gain, 1.5 * gain]) if stacked else gain  # whose mean is `gain`
-        average = (1 / other - 0.1).square().float()
-        run.stepper.sampler.state[param] = {"square_average": average}
+        run.stepper.sampler.state[param] = {"scale": other.sqrt().float()}
     report = reports(Means(), list(draws), run)["first"]
     variance = (gain**2 * batch_variance(targets, 10)).mean().item()
     assert report.noise.minibatch == pytest.approx(0.01**2 * variance, rel=1e-4)
@@ -412,7 +412,7 @@ def test_a_preconditioner_enters_noise_and_target(stacked):
 
 def test_preconditioner_without_steps_is_rejected():
     targets = targets_around(5.0)
-    run = run_of(in_order(targets, 10), PSGLD)
+    run = run_of(in_order(targets, 10), AdamSGHMC)
     with pytest.raises(ValueError, match="the sampler has taken no step: its preconditioner"):
         reports(Means(), list(posterior_draws(targets, ticks_of([0, 0]))), run)
 

@@ -8,7 +8,6 @@ from torch import nn
 from csgmcmc import DrawStore, MemoryDraws, Posterior, posterior_from_trained
 from csgmcmc.diagnostics import accuracy, effective_sample_size, negative_log_likelihood
 from csgmcmc.posterior.likelihoods import discover
-from csgmcmc.posterior.likelihoods.ordinal import Ordinal
 from tests.devices.support import (
     assert_equal,
     loader,
@@ -78,7 +77,6 @@ def likelihood_forward_and_targets(name):
         "bernoulli": (name, plain, nn.functional.one_hot(classes, 3).float()),
         "gaussian": (name, pair, positive),
         "student-t": (name, pair, positive),
-        "ordinal": (Ordinal(cuts=[-1.0, 1.0]), one, classes),
         "poisson": (name, one, classes),
         "negative-binomial": (name, pair, classes),
     }[name]
@@ -109,7 +107,6 @@ def test_weights(method, draws, device, tmp_path):
     found = []
     for where in (device, CPU):
         posterior = of(draws, where).weigh(method, HELD_OUT, temperature=1.0)
-        assert posterior.log_likelihoods(HELD_OUT).shape == (len(draws),)
         found.append(torch.from_numpy(posterior.weights))
     assert_equal(found[0], found[1], device)
 
@@ -119,7 +116,7 @@ def test_a_posterior_of_a_store_whose_model_is_on_the_device(device, tmp_path):
     chain.run()
     posterior = Posterior(chain.model, DrawStore(tmp_path), progress=False, run=chain)
     assert posterior.members.device.type == device.type
-    assert np.isfinite(posterior.log_likelihoods(HELD_OUT)).all()
+    assert posterior.log_scores(HELD_OUT).isfinite().all()
     posterior.weigh("harmonic", HELD_OUT, temperature=1.0)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ASSIGNED = re.compile(r"numbers(?:\[| \|= {)(f?)\"([^\"]+)\"(?:\] =|\],|:)")
 VALUES = {
+    "key": ("picked_draw", "start"),
     "where": ("within", "between"),
     "way.replace(' ', '_')": ("too_cold", "too_hot"),
     "end": ("value", "low", "high", "target"),

@@ -26,7 +26,8 @@ COUNTS = re.compile(r"(needs about) [\d,]+")
 def test_every_number_of_the_text_is_on_a_page_of_evidence():
     pages = [*EVIDENCE, DOCS / "demo.md"]
     evidence = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    numbers = QUOTED.findall(PROSE.replace("\n", " "))
+    start, _, rest = PROSE.partition("\n## On tables\n")  # a test of tables recomputes these
+    numbers = QUOTED.findall(f"{start}{rest.partition('## ')[2]}".replace("\n", " "))
     assert len(numbers) >= 12
     missing = [n for n in numbers if not re.search(rf"(?<![\d.]){re.escape(n)}(?!\d)", evidence)]
     assert missing == []

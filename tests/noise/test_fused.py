@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from csgmcmc import PSGLD, SGHMC, SGLD, stack
+from csgmcmc import SGHMC, SGLD, SGNHT, stack
 from csgmcmc.noise import Noise
 from csgmcmc.noise import fused as fused_module
 from csgmcmc.noise import numba_kernels as kernels
@@ -202,7 +202,7 @@ def test_true_is_refused_where_it_cannot_serve(sampler, monkeypatch):
 
 def test_samplers_without_a_fused_update_have_no_such_option():
     with pytest.raises(TypeError, match="unexpected keyword argument 'fused'"):
-        make(PSGLD, [torch.zeros(2)], fused=None)
+        make(SGNHT, [torch.zeros(2)], fused=None)
 
 
 @both

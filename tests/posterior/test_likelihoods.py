@@ -1,6 +1,5 @@
 """Every likelihood: its scores against scipy and torch, its average over draws by brute force."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from csgmcmc.posterior import (
     Gaussian,
     NegativeBinomial,
     NumberPredictive,
-    Ordinal,
     Poisson,
     StudentT,
     likelihoods,
@@ -183,47 +181,6 @@ def test_a_second_parameter_is_an_output_or_an_argument():
         StudentT(df=2)
 
 
-# Grades
-
-
-def test_probabilities_of_grades_are_differences_of_sigmoids():
-    scores, cuts = drawn(1, 50), [-1.0, 0.5, 2.0]
-    edges = torch.tensor([-math.inf, *cuts, math.inf], dtype=torch.float64)
-    below = torch.sigmoid(edges[:, None] - scores[0])
-    likelihood = Ordinal(cuts)
-    for grade in range(4):
-        targets = torch.full((50,), grade)
-        exact = (below[grade + 1] - below[grade]).log()
-        assert_allclose(likelihood.log_prob(scores, targets)[0], exact, rtol=1e-9)
-        column = likelihood.log_prob(scores[..., None], targets)  # as a linear layer returns them
-        assert_allclose(column[0], exact, rtol=1e-9)
-        learned = Ordinal().log_prob((scores, edges[None, 1:-1]), targets)
-        assert_allclose(learned[0], exact, rtol=1e-9)
-    far = likelihood.log_prob(torch.full((1, 1), 200.0), torch.tensor([1]))
-    assert far.item() == pytest.approx(-199.5 + math.log(1 - math.exp(-1.5)), rel=1e-6)
-
-
-def test_grades_are_averaged_and_checked_as_classes():
-    scores = drawn(POINTS)
-    posterior = posterior_of(Ordinal([-1, 1]), (scores,), (scores + 0.1,))
-    predicted: Any = posterior.predict(torch.arange(POINTS))
-    assert predicted.probs.shape == (POINTS, 3)
-    assert_allclose(predicted.probs.sum(1), 1, rtol=1e-6)
-    grades = torch.multinomial(predicted.probs, 1, generator=torch.Generator().manual_seed(0))
-    assert posterior.check([(torch.arange(POINTS), grades[:, 0])]).calibrated.holds
-
-
-def test_cuts_that_do_not_ascend_are_rejected():
-    cases: list[Any] = [[], [1, 1], [2, 1], "ab", [0, math.nan]]
-    for wrong in cases:
-        with pytest.raises(ValueError, match="cuts must be"):
-            Ordinal(wrong)
-    with pytest.raises(ValueError, match="cuts="):
-        Ordinal().log_prob(torch.zeros(1, 3), torch.zeros(3).long())
-    with pytest.raises(ValueError, match="targets of shape"):
-        Ordinal([0]).log_prob(torch.zeros(1, 3), torch.zeros(2).long())
-
-
 # Conformance: every file in posterior/likelihoods. One needs an entry here if its outputs
 # are neither logits of classes nor pairs of a location and a positive number.
 
@@ -233,7 +190,6 @@ LOGITS = drawn(MEMBERS, ROWS, 3)
 OTHER_OUTPUTS: dict[str, tuple[Tensor, ...]] = {
     "bernoulli": (LOGITS[..., :1],),
     "poisson": (LOGITS,),
-    "ordinal": (LOGITS[..., 0], drawn(MEMBERS, 3, seed=1).exp().cumsum(1)),
 }
 DISCOVERED = likelihoods.discover()
 NUMBERS = [name for name, kind in DISCOVERED.items() if issubclass(kind, NumberLikelihood)]
@@ -268,7 +224,7 @@ def brute_force(weights: Any, values: Any) -> Any:
 
 
 def test_every_likelihood_is_found_by_its_name():
-    expected = {"bernoulli", "categorical", "gaussian", "negative-binomial", "ordinal", "poisson"}
+    expected = {"bernoulli", "categorical", "gaussian", "negative-binomial", "poisson"}
     assert set(DISCOVERED) >= {*expected, "student-t"}
     for name, kind in DISCOVERED.items():
         assert type(as_likelihood(name)) is kind

@@ -520,7 +520,7 @@ def test_targets_of_one_dimension_fit_one_output(likelihood):
 def test_fractional_targets_of_classes_are_rejected():
     rows, targets = torch.arange(2), torch.tensor([0.7, 1.0])
     classes = table_posterior(random(5, 2, 4))
-    for method in (classes.log_scores, classes.check, classes.log_likelihoods):
+    for method in (classes.log_scores, classes.check):
         with pytest.raises(ValueError, match="targets must be class numbers"):
             method([(rows, targets)])
     with pytest.raises(ValueError, match="targets must be class numbers"):
@@ -599,7 +599,7 @@ def test_fixed_variance_matches_the_loss():
     assert_close(-scores.mean(), loss, **CLOSE)
 
 
-def test_log_likelihoods_of_each_draw():
+def test_log_scores_of_a_loader_sum_to_the_likelihood_of_the_data():
     draws, inputs = in_memory(mlp, 4), random(9, 4, dtype=torch.float32)
     labels = torch.arange(9) % 3
     loader = DataLoader(TensorDataset(inputs, labels), batch_size=4)
@@ -607,15 +607,16 @@ def test_log_likelihoods_of_each_draw():
         -F.cross_entropy(one.double(), labels, reduction="sum").item()
         for one in outputs_of(mlp(), draws, inputs)
     ]
-    np.testing.assert_allclose(Posterior(mlp(), draws).log_likelihoods(loader), exact, rtol=1e-6)
+    scores = Posterior(mlp(), draws).log_scores(loader)
+    np.testing.assert_allclose(scores.sum(1), exact, rtol=1e-6)
 
 
-def test_log_likelihoods_are_summed_in_double_precision():
+def test_log_scores_are_summed_in_double_precision():
     """In single precision 31 is too little to change 2**30."""
     logits = torch.tensor([[[-(2.0**30), 0.0], [-31.0, 0.0]]])
     rows = torch.tensor([0] + [1] * 100)
     batches = [(row, torch.zeros(len(row), dtype=torch.long)) for row in rows.split(7)]
-    assert table_posterior(logits, [1.0]).log_likelihoods(batches) == [-(2**30) - 3100]
+    assert table_posterior(logits, [1.0]).log_scores(batches).sum(1).tolist() == [-(2**30) - 3100]
 
 
 # Mixed precision. In this process neither model nor average makes a product of matrices: on some

@@ -63,15 +63,6 @@ def sghmc(options, param, gradient, noise, state):
     param.add_(velocity)
 
 
-def psgld(options, param, gradient, noise, state):
-    average = state_tensor(state, "square_average", param)
-    average.mul_(options["alpha"]).addcmul_(gradient, gradient, value=1 - options["alpha"])
-    inverse = average.sqrt().add_(options["eps"])
-    param.addcdiv_(gradient, inverse, value=-options["lr"])
-    if noise is not None:
-        param.addcdiv_(noise, inverse.sqrt_(), value=langevin_std(options))
-
-
 def sgnht(options, param, gradient, noise, state):
     if noise is None:
         sghmc(options, param, gradient, None, state)
@@ -120,11 +111,6 @@ def torch_sgd(params: Any, options: Options) -> torch.optim.Optimizer:
     )
 
 
-def torch_rmsprop(params: Any, options: Options) -> torch.optim.Optimizer:
-    names = ("lr", "alpha", "eps", "weight_decay")
-    return torch.optim.RMSprop(params, **{name: options[name] for name in names})
-
-
 def torch_adam(params: Any, options: Options) -> torch.optim.Optimizer:
     names = ("lr", "betas", "eps", "weight_decay")
     return torch.optim.Adam(params, **{name: options[name] for name in names})
@@ -134,8 +120,6 @@ REGISTRY = {
     "SGLD": Expected(torch_sgd, sgld),
     "SGHMC": Expected(torch_sgd, sghmc),
     "AdamSGHMC": Expected(torch_adam, adam_sghmc, options={"betas": (0.7, 0.99), "damping": 0.3}),
-    # The drift's Gamma term is left out: measured on a Gaussian.
-    "PSGLD": Expected(torch_rmsprop, psgld, tolerance=0.2),
     # The thermostat follows the weights: exact only as lr goes to 0.
     "SGNHT": Expected(torch_sgd, sgnht, tolerance=0.03),
 }

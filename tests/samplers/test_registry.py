@@ -40,7 +40,6 @@ def test_traits():
         name: [trait for trait in traits if getattr(sampler, trait)]
         for name, sampler in SAMPLERS.items()
     }
-    assert declared["PSGLD"] == []
     assert declared["SGNHT"] == ["thermostat"]
     for name in ("AdamSGHMC", "SGHMC", "SGLD"):
         assert declared[name] == ["exact_stationary_variance"]

@@ -6,11 +6,10 @@ import pytest
 import torch
 from scipy import stats
 
-from csgmcmc import PSGLD, SGHMC, SGLD, SGNHT, Sampler
+from csgmcmc import SGHMC, SGLD, SGNHT, Sampler
 from tests.samplers.registry import REGISTRY, every_sampler
 from tests.support import (
     HESSIAN,
-    MODE,
     SIGMAS,
     assert_moments,
     eigen_covariance,
@@ -104,17 +103,6 @@ def test_the_known_noise_of_sghmc(momentum, gamma, lr):
     assert variance == pytest.approx(2 * (1 - momentum - gamma) * lr / 10)
 
 
-def test_the_known_noise_of_psgld():
-    """sqrt(2 * lr * T * G / N) with a gradient of 3: V = 0.1 * 9, G = 1 / (1 + sqrt(V))."""
-    param = torch.zeros(400_000, dtype=torch.float64)
-    param.grad = torch.full_like(param, 3.0)
-    make(PSGLD, [param], alpha=0.9, eps=1.0).step()
-    preconditioner = 1 / (1 + 0.9**0.5)
-    moved = param + 0.1 * preconditioner * 3
-    expected = 2 * 0.1 * preconditioner / 10
-    assert float(moved.var()) == pytest.approx(expected, rel=SIGMAS * (2 / len(param)) ** 0.5)
-
-
 def test_the_known_noise_of_sgnht():
     param = torch.zeros(400_000, dtype=torch.float64)
     param.grad = torch.zeros_like(param)
@@ -136,14 +124,14 @@ def test_infinite_variance_past_the_limit_of_stability(sampler):
     assert sampler.stationary_variance(1.0, lr=5.0, num_data=10.0) == float("inf")
 
 
-@pytest.mark.parametrize("sampler", [SGLD, SGHMC, SGNHT, PSGLD])
+@pytest.mark.parametrize("sampler", [SGLD, SGHMC, SGNHT])
 @pytest.mark.parametrize("pull", [1e-5, 1e-9, 1e-17])
 def test_the_variance_of_small_steps_is_the_posteriors(sampler, pull):
     found = sampler.stationary_variance(1e-3, lr=1e3 * pull, num_data=10.0)
     assert found == pytest.approx(100, rel=pull)
 
 
-@pytest.mark.parametrize("sampler", [SGLD, SGHMC, SGNHT, PSGLD])
+@pytest.mark.parametrize("sampler", [SGLD, SGHMC, SGNHT])
 def test_a_variance_beyond_all_numbers_is_infinite(sampler):
     assert sampler.stationary_variance(1e-320, lr=0.1, num_data=1.0) == float("inf")
 
@@ -216,55 +204,6 @@ def test_thermostat_adapts_to_minibatch_noise():
         lambda c: SGHMC.stationary_variance(c, minibatch_variance=2.0, **settings)
     )
     assert (uncorrected.diagonal() > 1.5 * exact.diagonal()).all()
-
-
-def test_frozen_preconditioner_is_exact():
-    """adapt="cold": G is fixed while sampling, so the covariance solves a Lyapunov equation."""
-    lr, num_data, eps, alpha = 0.1, 4.0, 0.1, 0.9
-    points = MODE + torch.zeros(CHAINS, 2, dtype=torch.float64)
-    options: Any = {"eps": eps, "alpha": alpha, "adapt": "cold", "seed": 4}
-    chain = PSGLD([points], lr, num_data=num_data, temperature=0, **options)
-    learned = torch.tensor([0.7, 1.6], dtype=torch.float64)
-    for _ in range(300):  # exploration: the average settles at the squared gradient
-        points.grad = learned.expand_as(points).clone()
-        chain.step()
-    average = chain.state[points]["square_average"]
-    torch.testing.assert_close(average[0], learned.square())
-    frozen = average.clone()
-    preconditioner = 1 / (learned + eps)
-    points.copy_(MODE.expand_as(points))
-    chain.param_groups[0]["temperature"] = 1.0
-    for _ in range(STEPS):
-        points.grad = (points - MODE) @ HESSIAN
-        chain.step()
-    assert torch.equal(chain.state[points]["square_average"], frozen)
-    contraction = torch.eye(2, dtype=torch.float64) - lr * preconditioner.diag() @ HESSIAN
-    added = (2 * lr / num_data * preconditioner).diag()
-    covariance = added.clone()
-    for _ in range(2000):
-        covariance = contraction @ covariance @ contraction.T + added
-    assert_moments(points, covariance)
-
-
-def test_frozen_preconditioner_starts_from_the_first_gradient():
-    """Whether the first gradient comes early or late, whatever else is in the group."""
-    early, late = torch.zeros(1), torch.zeros(1)
-    chain = make(PSGLD, [early, late], adapt="cold", alpha=0.9)
-    chain.injected_variance(chain.param_groups[0], early)
-    early.grad = torch.tensor([2.0])
-    chain.step()
-    early.grad, late.grad = torch.tensor([5.0]), torch.tensor([3.0])
-    chain.step()
-    assert float(chain.state[early]["square_average"]) == pytest.approx(0.1 * 4)
-    assert float(chain.state[late]["square_average"]) == pytest.approx(0.1 * 9)
-
-
-def test_adapting_preconditioner_is_too_wide():
-    """The error of leaving Gamma out, as in the module's docstring: too wide, never too narrow."""
-    settings = {"lr": 0.02, "num_data": 4.0, "alpha": 0.9}
-    points = run_on_quadratic(PSGLD, steps=3000, chains=5000, **settings)
-    posterior = torch.linalg.inv(HESSIAN) / settings["num_data"]
-    assert (points.var(0) > 1.3 * posterior.diagonal()).all()
 
 
 def test_logistic_regression_matches_quadrature():

@@ -25,9 +25,11 @@ def describe_draws(evaluation: Evaluation, numbers: Numbers) -> None:
     numbers["targets_per_point"] = evaluation.targets_per_point
     numbers["nll"] = evaluation.nll(evaluation.weights)
     numbers["nll_mean_of_draws"], numbers["nll_best_draw"] = float(alone.mean()), float(alone.min())
-    numbers["rmse" if evaluation.probs is None else "error"] = evaluation.error(evaluation.averaged)
+    error = evaluation.error(evaluation.averaged)
     if evaluation.probs is None:
+        numbers["rmse"] = error
         return
+    numbers["error"] = error
     numbers["brier"] = diagnostics.brier_score(evaluation.probs, evaluation.targets)
     differ = diagnostics.disagreement(_probes(evaluation.members))
     for where, share in diagnostics.within_and_between(differ, evaluation.cycles)._asdict().items():
@@ -114,15 +116,15 @@ def check_average(evaluation: Evaluation, numbers: Numbers) -> Verdict:
         best = evaluation
     rivals: dict[str, Array] = {}
     for name, key, rival, scaling in (
-        ("the best draw", "nll_picked_draw", best, "scaled by a temperature"),
-        ("the starting network", "nll_start", evaluation.start, "scaled"),
+        ("the best draw", "picked_draw", best, "scaled by a temperature"),
+        ("the starting network", "start", evaluation.start, "scaled"),
     ):
         if rival is not None:
             picked, scaled = _picked_draw(rival)
-            numbers[key], numbers[f"{key}_scaled"] = float(-picked.mean()), float(-scaled.mean())
-            words += f", of {name} {number(numbers[key])}"
+            numbers[f"nll_{key}"], numbers[f"nll_{key}_scaled"] = -picked.mean(), -scaled.mean()
+            words += f", of {name} {number(numbers[f'nll_{key}'])}"
             if evaluation.probs is not None:
-                words += f" ({number(numbers[f'{key}_scaled'])} {scaling})"
+                words += f" ({number(numbers[f'nll_{key}_scaled'])} {scaling})"
             rivals[name] = max(picked, scaled, key=np.mean)
     if not rivals:
         return Verdict(None, f"{words}, the only draw")

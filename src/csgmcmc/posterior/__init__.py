@@ -7,7 +7,6 @@ from csgmcmc.posterior.likelihoods.base import Likelihood
 from csgmcmc.posterior.likelihoods.classes import Bernoulli, Categorical
 from csgmcmc.posterior.likelihoods.counts import NegativeBinomial, Poisson
 from csgmcmc.posterior.likelihoods.gaussian import Gaussian
-from csgmcmc.posterior.likelihoods.ordinal import Ordinal
 from csgmcmc.posterior.likelihoods.student_t import StudentT
 from csgmcmc.posterior.posterior import Posterior
 from csgmcmc.posterior.predictive import ClassPredictive, NumberPredictive, Predictive
@@ -23,7 +22,6 @@ __all__ = [
     "Likelihood",
     "NegativeBinomial",
     "NumberPredictive",
-    "Ordinal",
     "Poisson",
     "Posterior",
     "Predictive",

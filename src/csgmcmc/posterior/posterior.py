@@ -169,13 +169,6 @@ class Posterior:
         batches = over_draws(self, loader, "scoring", partial(Scores, self.likelihood))
         return torch.cat([batch.result() for batch in batches], dim=1)
 
-    def log_likelihoods(self, loader: Iterable[Any]) -> NDArray[np.float64]:
-        """Log-likelihood of a whole data set under each draw.
-
-        Give the training data, one epoch, without augmentation.
-        """
-        return self.log_scores(loader).sum(1).cpu().numpy()
-
     def weigh(
         self,
         method: Literal["harmonic", "stacking"],
@@ -188,19 +181,20 @@ class Posterior:
         Args:
             method: "harmonic": cycles by the harmonic mean of their draws' likelihoods of the
                 training data. "stacking": the weights with the best log score on held-out data.
-            loader: for "harmonic" the training data; for "stacking" held-out data.
+            loader: for "harmonic" the training data, one epoch, without augmentation; for
+                "stacking" held-out data.
             temperature: at which the draws were sampled; required for "harmonic".
         """
         from csgmcmc.posterior.weights import harmonic_weights, stacking_weights  # noqa: PLC0415
 
         check_choice("method", method, ("harmonic", "stacking"))
-        if method == "harmonic":
-            if temperature is None:
-                raise ValueError("temperature of the draws is required for method='harmonic'")
-            likelihoods = self.log_likelihoods(loader)
-            weights = harmonic_weights(likelihoods, self.cycles, temperature=temperature)
-        else:
+        if method == "stacking":
             weights = stacking_weights(self.log_scores(loader).cpu().numpy(), self.cycles)
+        elif temperature is None:
+            raise ValueError("temperature of the draws is required for method='harmonic'")
+        else:
+            likelihoods = self.log_scores(loader).sum(1).cpu().numpy()
+            weights = harmonic_weights(likelihoods, self.cycles, temperature=temperature)
         other = copy(self)  # stacked draws are shared
         other.weights = self._weights_of(weights)
         return other
@@ -298,5 +292,4 @@ class Posterior:
         """
         from csgmcmc.posterior.export import export  # noqa: PLC0415  (slow to import)
 
-        shapes = {"dynamic_shapes": dynamic_shapes}
-        return export(self, path, inputs, quantiles=quantiles, **shapes)
+        return export(self, path, inputs, quantiles=quantiles, dynamic_shapes=dynamic_shapes)

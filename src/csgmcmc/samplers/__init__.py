@@ -3,15 +3,13 @@
 import sys
 
 from csgmcmc.discovery import subclasses_in
-from csgmcmc.samplers.adam import AdamSGHMC, decay_as_prior
+from csgmcmc.samplers.adam import AdamSGHMC
 from csgmcmc.samplers.base import Group, Sampler, States
-from csgmcmc.samplers.psgld import PSGLD
 from csgmcmc.samplers.sghmc import SGHMC
 from csgmcmc.samplers.sgld import SGLD
 from csgmcmc.samplers.sgnht import SGNHT
 
 __all__ = [
-    "PSGLD",
     "SGHMC",
     "SGLD",
     "SGNHT",
@@ -19,7 +17,6 @@ __all__ = [
     "Group",
     "Sampler",
     "States",
-    "decay_as_prior",
     "discover",
 ]
 

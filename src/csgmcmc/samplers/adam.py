@@ -163,24 +163,6 @@ class AdamSGHMC(FusedSampler):
         torch._foreach_addcmul_(params, scales, velocities)
 
 
-def decay_as_prior(optimizer: torch.optim.AdamW) -> list[float]:
-    """The `weight_decay` of a sampler, for each group, that means what a trained AdamW's meant.
-
-    AdamW stops where the mean of grad is -weight_decay * (sqrt(v_hat) + eps) * theta. This is the
-    mode under a Gaussian prior with a precision of N * weight_decay * (sqrt(v_hat) + eps), which
-    differs between weights. Returned is the mean over the weights of a group, without N.
-    """
-    decays = []
-    for group in optimizer.param_groups:
-        states = [optimizer.state[param] for param in group["params"] if param in optimizer.state]
-        if not states:
-            raise ValueError("optimizer must be trained: a group has taken no step")
-        roots = [_mean_square(state, group).sqrt_() for state in states]
-        mean = sum(root.sum().item() for root in roots) / sum(root.numel() for root in roots)
-        decays.append(group["weight_decay"] * (mean + group["eps"]))
-    return decays
-
-
 def _mean_square(state: dict[str, Tensor], group: Group) -> Tensor:
     """v_hat."""
     return state["exp_avg_sq"] / (1 - group["betas"][1] ** state["step"].item())

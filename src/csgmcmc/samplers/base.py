@@ -315,9 +315,5 @@ class States:
             tensors.append(local_shard(state[name]))
         return tensors
 
-    def missing(self, name: str) -> list[int]:
-        """Indices of the parameters that have no tensor called `name` yet."""
-        return [i for i, param in enumerate(self._params) if name not in self._state[param]]
-
 
 _untraced_noise = torch._disable_dynamo(Noise.like)
