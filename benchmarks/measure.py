@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import csgmcmc
 from benchmarks.plan import Plan
 from benchmarks.wire import measure_wire
-from csgmcmc.cli.run import load_function, make_chain
+from csgmcmc.cli.store import load_function
 
 WARM_UP, REPEATS = 4, 5
 PROBE = 64 * 2**20  # bytes with which the disk is timed
@@ -29,12 +29,13 @@ Row = dict[str, Any]
 
 
 def measure_script(script: str, out: Path, given: Row) -> Row:
-    """The fields of a `Plan` for the script of `csgmcmc run`; given ones have priority."""
+    """The fields of a `Plan` for the chain that `script` returns; given ones have priority."""
     folder = next(each for each in (out, *out.absolute().parents) if each.is_dir())
     processes = given.get("processes", given.get("replicas", 1))
     with tempfile.TemporaryDirectory(dir=folder, prefix="plan-") as scratch:
-        draws, layout = Path(scratch) / "draws", csgmcmc.ProcessLayout()
-        chain = make_chain(load_function(script), draws, layout)
+        chain = load_function(script)(csgmcmc.DrawStore(Path(scratch) / "draws"))
+        if not isinstance(chain, csgmcmc.Chain):
+            raise ValueError(f"{script} must return a csgmcmc.Chain, got {type(chain).__name__}")
         found = measure_chain(chain, Path(scratch), threads=1 if processes > 1 else None)
     if processes > 1 and "bandwidth" not in given:
         tried = min(processes, max(2, found["cores"]), 4)

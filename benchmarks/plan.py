@@ -3,8 +3,9 @@
     python -m benchmarks.plan script.py:make_chain --chains 4 --processes 4
     python -m benchmarks.plan --parameters 7e9 --step-seconds 4 --steps 80000
 
-With the script of `csgmcmc run` it measures for half a minute on this machine (`measure.py`);
-an option that is given replaces the measured number. The model of the costs:
+With a script's function, which takes draws and returns their `Chain`, it measures for half a
+minute on this machine (`measure.py`); an option that is given replaces the measured number. The
+model of the costs:
 
     time    chains in sequence x (steps x (batch + update + noise + sums over processes)
             + draws x write + checkpoints x write); nothing is assumed to overlap
@@ -271,7 +272,9 @@ def show(plan: Plan, costs: Costs) -> Table:
 def parse(arguments: list[str] | None) -> Plan:
     """The plan of the command's options; a script is measured for what they do not say."""
     parser = argparse.ArgumentParser(prog="plan", description="Options: see Plan in plan.py.")
-    parser.add_argument("script", nargs="?", help="FILE.py:FUNCTION, as for csgmcmc run")
+    parser.add_argument(
+        "script", nargs="?", help="FILE.py:FUNCTION, which takes draws and returns their Chain"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs"), help="whose disk is measured")
     for each in fields(Plan):
         parser.add_argument(f"--{each.name.replace('_', '-')}", type=float)

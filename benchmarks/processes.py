@@ -37,19 +37,23 @@ def make_chain(draws, chain_id):
     )
     schedule = csgmcmc.Cyclical(4000, 4, exploration=0.8, draws_per_cycle=2)
     return csgmcmc.Chain(model, cross_entropy, loader, sampler, schedule, draws)
+
+layout = csgmcmc.init_distributed()
+for chain_id in range(layout.chain_id, 4, layout.chains):
+    torch.manual_seed(chain_id)
+    make_chain(csgmcmc.DrawStore("out"), chain_id).run()
+csgmcmc.shutdown_distributed()
 """
 
 
 def command(folder: Path, processes: int) -> None:
     """A run from the beginning, with the start of Python and of the processes."""
     shutil.rmtree(folder / "out", ignore_errors=True)
-    start = [sys.executable, "-c", "from csgmcmc.cli import app; app()"]
+    start = [sys.executable]
     if processes > 1:
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
-        start = [*launcher, f"--nproc-per-node={processes}", *start]
+        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     variables = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"}
-    words = [*start, "run", "mine:make_chain", "--chains", "4", "--out", "out"]
-    subprocess.run(words, cwd=folder, env=variables, check=True, capture_output=True)
+    subprocess.run([*start, "mine.py"], cwd=folder, env=variables, check=True, capture_output=True)
 
 
 def run(folder: Path) -> Case:
@@ -58,7 +62,7 @@ def run(folder: Path) -> Case:
         name: partial(command, folder, processes)
         for name, processes in {"one process": 1, "torchrun, two processes": 2}.items()
     }
-    name = "MLP 784-400-10, 4,000 steps: csgmcmc run --chains 4, from start to end"
+    name = "MLP 784-400-10, 4,000 steps: four chains, from start to end"
     return Case(name, works, repeats=1, rounds=2)
 
 

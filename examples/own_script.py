@@ -1,15 +1,15 @@
-"""`csgmcmc run`, `inspect` and `report` with a function of your own: no loop, no main program.
+"""A script of your own: chains that can be stopped, a report, and predictions.
 
     pip install '.[plot]'
-    csgmcmc run examples/own_script.py:make_chain --chains 2
+    for id in 0 1; do python examples/own_script.py --chain-id $id; done
     csgmcmc inspect runs/own_script
     csgmcmc report runs/own_script                 # and open runs/own_script/report.html
-    python examples/own_script.py                  # predictions on held-out data
+    python examples/own_script.py --check          # predictions on held-out data
 
-The run can be stopped at any time; the same command resumes it. About 15 seconds in all.
+Each run can be stopped at any time; the same command resumes it. About 15 seconds in all.
 """
 
-import sys
+import argparse
 
 import torch
 from sklearn.datasets import load_digits
@@ -28,18 +28,27 @@ def make_model() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 50), nn.ReLU(), nn.Linear(50, 10))
 
 
-def make_chain(draws: csgmcmc.DrawStore, chain_id: int, seed: int) -> csgmcmc.Chain:
-    """The chain with this number: `csgmcmc run` calls this once for each."""
-    model = make_model()  # the global generators are seeded: each chain has weights of its own
-    order = torch.Generator().manual_seed(seed)
-    loader = DataLoader(train, batch_size=50, shuffle=True, generator=order)
+def make_chain(draws: csgmcmc.DrawStore, chain_id: int = 0, device: str = "cpu") -> csgmcmc.Chain:
+    torch.manual_seed(chain_id)  # each chain has initial weights and batches of its own
+    model = make_model().to(device)
+    loader = DataLoader(train, batch_size=50, shuffle=True)
     options = {"momentum": 0.9, "weight_decay": 1e-3, "temperature": 0.1, "num_data": len(train)}
     sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, seed=0, chain_id=chain_id, **options)
     schedule = csgmcmc.Cyclical(steps=640, cycles=4, exploration=0.5, draws_per_cycle=5)
-    return csgmcmc.Chain(model, nn.functional.cross_entropy, loader, sampler, schedule, draws)
+    parts = (model, nn.functional.cross_entropy, loader, sampler, schedule, draws)
+    return csgmcmc.Chain(*parts, device=device)
 
 
 if __name__ == "__main__":
-    folder = sys.argv[1] if len(sys.argv) > 1 else "runs/own_script"
-    posterior = csgmcmc.Posterior(make_model(), csgmcmc.DrawStore(folder))
-    posterior.check(held_out, show=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", nargs="?", default="runs/own_script")
+    parser.add_argument("--chain-id", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--resume", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--check", action="store_true", help="predict with the draws of all chains")
+    options = parser.parse_args()
+    store = csgmcmc.DrawStore(options.folder)
+    if options.check:
+        csgmcmc.Posterior(make_model(), store).check(held_out, show=True)
+    else:
+        make_chain(store, options.chain_id, options.device).run(resume=options.resume)

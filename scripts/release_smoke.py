@@ -41,7 +41,6 @@ def main(wanted: str) -> None:
 
 
 def make_chain(draws: csgmcmc.DrawStore) -> csgmcmc.Chain:
-    """For `csgmcmc run`, which takes this file, too."""
     model, schedule = nn.Linear(3, 2), csgmcmc.Cyclical(100, 2, draws_per_cycle=3)
     sampler = csgmcmc.SGHMC(model.parameters(), lr=0.1, num_data=100, seed=0)
     loader = DataLoader(table(0, 100), 20, shuffle=True)

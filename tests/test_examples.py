@@ -106,11 +106,11 @@ def run_command(folder: Path, *words: object) -> str:
 
 def test_own_script_is_resumed_after_a_stop(tmp_path):
     """Stopped after its first draw, and resumed by the same command: the same draws."""
-    script = f"{EXAMPLES / 'own_script.py'}:make_chain"
-    run_command(tmp_path, "run", script, "--out", "whole")
+    script = EXAMPLES / "own_script.py"
+    run(tmp_path, script, "whole")
     stopped = """
-import csgmcmc
-from csgmcmc.cli import app
+import runpy
+import sys
 from csgmcmc.draws import DrawStore
 
 append = DrawStore.append
@@ -120,14 +120,15 @@ def stop(self, *arguments, **options):
     raise KeyboardInterrupt
 
 DrawStore.append = stop
+sys.argv = sys.argv[1:]
 try:
-    app()
-except SystemExit as end:
-    assert end.code == 130
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except KeyboardInterrupt:
+    pass
 """
-    run(tmp_path, "-c", stopped, "run", script, "--out", "stopped")
+    run(tmp_path, "-c", stopped, script, "stopped")
     assert len(csgmcmc.DrawStore(tmp_path / "stopped")) < 20
-    run_command(tmp_path, "run", script, "--out", "stopped")
+    run(tmp_path, script, "stopped")
     one, other = (csgmcmc.DrawStore(tmp_path / name) for name in ("whole", "stopped"))
     pairs = list(zip(one, other, strict=True))
     assert len(pairs) == 20
@@ -137,17 +138,20 @@ except SystemExit as end:
 
 @pytest.mark.slow
 def test_the_commands_of_own_script_run(tmp_path):
-    text = (EXAMPLES / "own_script.py").read_text(encoding="utf-8")
+    script = EXAMPLES / "own_script.py"
+    text = script.read_text(encoding="utf-8")
     commands = re.findall(r"^    csgmcmc (.*?)(?: +#.*)?$", text, re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["run", "inspect", "report"]
-    said = [
-        run_command(tmp_path, *each.replace("examples/", f"{EXAMPLES}/").split())
-        for each in commands
-    ]
-    assert "40 draws of 2 chains" in said[0]
-    assert "all draws are intact" in said[1]
+    assert [command.split()[0] for command in commands] == ["inspect", "report"]
+    for chain_id in range(2):
+        run(tmp_path, script, "--chain-id", chain_id)
+    store = csgmcmc.DrawStore(tmp_path / "runs" / "own_script")
+    one, other = (store.of_chain(chain_id) for chain_id in range(2))
+    assert len(one) == len(other) == 20
+    assert not torch.allclose(one[0].tensors()["0.weight"], other[0].tensors()["0.weight"])
+    said = [run_command(tmp_path, *each.split()) for each in commands]
+    assert "all draws are intact" in said[0]
     assert (tmp_path / "runs" / "own_script" / "report.html").exists()
-    assert "calibrated" in run(tmp_path, EXAMPLES / "own_script.py")
+    assert "calibrated" in run(tmp_path, script, "--check")
 
 
 def test_every_example_is_short_described_and_run():

@@ -19,18 +19,23 @@ from typer.testing import CliRunner
 
 from csgmcmc.cli import app
 from csgmcmc.report import Report
-from tests.cli.scripts import SCRIPT
 from tests.fuzzing import fuzz
 from tests.loop.support import make_chain
 
 COMMANDS: dict[str, Any] = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
-USUAL = {"script": "mine.py:make_chain", "folder": "store", "folders": "store"}
+USUAL = {"folder": "store", "folders": "store"}
 TEXTS = [
     *("", "x", "-1", "0", "1", "2", "0.5", "nan", "[/b]", "cpu", "cuda:99", "a:b", ":x"),
-    *("mine:make_chain", "mine.py:make_chain", "mine.py:with_generator", "mine.py:SCRIPT"),
+    *("mine:made", "mine.py:made", "mine.py:nothing", "mine.py:NUMBER"),
     *("mine.py:", "store", "file", "missing/deep", "o/[bold]x[/y]", "é", "--", "-", ".."),
     "/dev/null",
 ]
+SCRIPT = """
+NUMBER = 3
+
+def made(draws):
+    return draws
+"""
 WORDS = st.sampled_from(TEXTS) | st.text(st.characters(exclude_characters="\0"), max_size=8)
 
 

@@ -15,7 +15,7 @@ app(sys.argv[1:])
 """
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("inspect",), ("report",)])
+@pytest.mark.parametrize("command", [(), ("inspect",), ("report",)])
 def test_help_needs_neither_extras_nor_slow_packages(command):
     program = [sys.executable, "-c", PROGRAM, *command, "--help"]
     result = subprocess.run(program, capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from scripts import signatures
 STORED = {
     "csgmcmc.Chain": "class csgmcmc.Chain(\n    model: nn.Module,\n    seed: int = 0,\n) of object",
     "csgmcmc.Chain.run": "csgmcmc.Chain.run(*, resume: bool = False) -> Draws",
-    "$ csgmcmc run": "$ csgmcmc run SCRIPT --out --resume/--no-resume",
+    "$ csgmcmc sample": "$ csgmcmc sample SCRIPT --out --resume/--no-resume",
 }
 
 
@@ -26,7 +26,7 @@ def test_the_file_has_the_signatures_of_the_code():
 
 def changed(**entries: str | None) -> list[str]:
     """What a changelog that mentions `Chain` misses after these changes of `run` and `Chain`."""
-    names = {"chain": "csgmcmc.Chain", "run": "csgmcmc.Chain.run", "command": "$ csgmcmc run"}
+    names = {"chain": "csgmcmc.Chain", "run": "csgmcmc.Chain.run", "command": "$ csgmcmc sample"}
     after = STORED | {names[key]: text for key, text in entries.items() if text is not None}
     for key, text in entries.items():
         if text is None:
@@ -47,7 +47,10 @@ def test_no_change_needs_no_line():
         ({"chain": "class csgmcmc.Chain(model: nn.Module) of object"}, ["csgmcmc.Chain: seed"]),
         ({"chain": STORED["csgmcmc.Chain"].replace("= 0", "= 1")}, []),  # it is mentioned
         ({"chain": None, "run": None}, []),  # it is mentioned, and its methods went with it
-        ({"command": "$ csgmcmc run SCRIPT --out"}, ["$ csgmcmc run: run, no-resume, resume"]),
+        (
+            {"command": "$ csgmcmc sample SCRIPT --out"},
+            ["$ csgmcmc sample: sample, no-resume, resume"],
+        ),
     ],
 )
 def test_a_change_that_the_changelog_does_not_mention_is_named(changes, missing):

@@ -129,3 +129,35 @@ def test_on_the_command_line(stores, tmp_path):
     assert "Settings that differ" in page.read_text()
     assert report(*stores, "--posterior", f"{script}:wrong").exit_code == 2
     assert report(*stores, stores[0]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("mine", "FILE.py:FUNCTION"),
+        ("missing.py:made", "missing.py"),
+        ("mine.py:nothing", "has no function 'nothing'"),
+        ("json.py:made", "rename the file"),
+    ],
+)
+def test_a_mistake_in_the_address_of_a_function_is_one_line(
+    stores, tmp_path, monkeypatch, address, words
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("mine.py", "json.py"):
+        (tmp_path / name).write_text("")
+    result = CliRunner().invoke(app, ["report", str(stores[0]), "--posterior", address])
+    assert result.exit_code == 2, (result.output, result.exception)
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("csgmcmc: ")
+    assert words in line
+
+
+def test_an_error_of_the_script_keeps_its_traceback(stores, tmp_path):
+    script = tmp_path / "wrong_script.py"
+    script.write_text("def made(draws):\n    raise ValueError('of its own')\n")
+    arguments = ["report", str(stores[0]), "--posterior", f"{script}:made"]
+    result = CliRunner().invoke(app, arguments)
+    assert isinstance(result.exception, ValueError)
+    assert str(result.exception) == "of its own"

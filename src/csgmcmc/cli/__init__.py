@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 import csgmcmc
-from csgmcmc.cli.run import run
 from csgmcmc.cli.store import inspect, report
 from csgmcmc.errors import CsgmcmcError
 
@@ -58,5 +57,5 @@ def in_one_line(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-for command in (run, inspect, report):
+for command in (inspect, report):
     app.command()(in_one_line(command))

@@ -1,12 +1,15 @@
 """`csgmcmc inspect` and `csgmcmc report`: the contents of a draw store, printed or as a page."""
 
+import importlib
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from csgmcmc.cli.run import load_function
 from csgmcmc.loop.checkpoint import steps_at_checkpoint
+from csgmcmc.randomness import seeded
 from csgmcmc.report.store import open_store, overview
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a draw store.")]
@@ -56,3 +59,20 @@ def report(
     else:
         page = made[0][0].report(made[0][1]) if made else report_folder(folders[0])
     typer.echo(f"page: {page.save(out or folders[-1] / 'report.html')}")
+
+
+def load_function(address: str) -> Callable[..., Any]:
+    """Import the function at "path/to/file.py:function"."""
+    file, _, name = address.rpartition(":")
+    path = Path(file).resolve()
+    if path.suffix != ".py" or not path.is_file():
+        raise ValueError(f"{address!r} must be FILE.py:FUNCTION, a function in a file that exists")
+    sys.path.insert(0, str(path.parent))
+    with seeded(0):  # so that data that are made while it is imported are the same each time
+        module = importlib.import_module(path.stem)
+    if Path(module.__file__ or "").resolve() != path:
+        raise ValueError(f"{file} has the name of another module: rename the file")
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ValueError(f"{file} has no function {name!r}")
+    return function
