@@ -21,7 +21,10 @@ SCRIPTS = {  # the figures of docs/images: what draws them, and the command
     "noise-per-row": ("benchmarks/noise_per_row.py", "`python benchmarks/noise_per_row.py`"),
     "scaling": ("benchmarks/scaling.py", "`make bench`"),
     "tables-beside": ("benchmarks/tables_beside.py", "`python -m benchmarks.tables_beside show`"),
-    "trained-network": ("benchmarks/trained_held_out.py", "`python benchmarks/trained_held_out.py figure`"),
+    "trained-network": (
+        "benchmarks/trained_held_out.py",
+        "`python benchmarks/trained_held_out.py figure`",
+    ),
     "networks-and-cycles": (
         "benchmarks/networks_and_cycles.py",
         "`python -m benchmarks.networks_and_cycles figure`",

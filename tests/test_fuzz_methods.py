@@ -44,6 +44,7 @@ def public_methods() -> dict[tuple[str, str], dict[str, inspect.Parameter]]:
 
 EXCLUDED = {
     *(("Constant", "tick"), ("Noise", "ahead"), ("Noise", "like")),  # called by the library
+    ("Stepper", "extend"),  # by `Chain.run(extend=)`, which is tried
     *(("Posterior", "export"), ("Posterior", "report")),  # seconds for each call
     *((kind, "stationary_variance") for kind in ("SGHMC", "SGLD")),  # a formula, not a guard
 }
