@@ -20,7 +20,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 import csgmcmc
 from csgmcmc.diagnostics import cycles_as_chains
-from csgmcmc.loop import StepInfo, read_scalars
+from csgmcmc.loop import read_scalars
 
 matplotlib.use("agg")  # to files, without a window
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/look_at_draws")
@@ -35,31 +35,24 @@ sampler = csgmcmc.SGHMC(model.parameters(), lr=0.2, **options)
 schedule = csgmcmc.Cyclical(steps=480, cycles=4, exploration=0.5, draws_per_cycle=10)
 store, loss = csgmcmc.DrawStore(folder / "store"), nn.functional.cross_entropy
 board = SummaryWriter(str(folder / "tensorboard"))
-
-
-def log(info: StepInfo) -> None:
-    board.add_scalar("loss", info.loss, info.tick.step)
-
-
-chain = csgmcmc.Chain(model, loss, loader, sampler, schedule, store, callbacks=log)
+chain = csgmcmc.Chain(
+    *(model, loss, loader, sampler, schedule, store),
+    callbacks=lambda info: board.add_scalar("loss", info.loss, info.tick.step),
+)
 posterior = csgmcmc.Posterior(model, chain.run(resume=True))
 
 # ArviZ: functions of the weights, since the weights themselves have no meaning one by one.
 p = posterior.predict_loader(held_out, members=True)
 unsure = p.entropy.topk(3).indices
-values = {
-    "log_score": posterior.log_scores(held_out).mean(1),
-    "probs": p.members[:, unsure, p.targets[unsure]],
-}
+probs = p.members[:, unsure, p.targets[unsure]]
+values = {"log_score": posterior.log_scores(held_out).mean(1), "probs": probs}
 by_cycle = {name: cycles_as_chains(each, posterior.cycles) for name, each in values.items()}
 tree = arviz_base.from_dict({"posterior": by_cycle}, dims={"probs": ["image"]})
 print(arviz_stats.summary(tree, kind="diagnostics"))
 arviz_plots.plot_forest(tree, combined=False).savefig(str(folder / "forest.png"))
-
 # The store has a log too, which needs no package.
 scalars = read_scalars(folder / "store" / "logs" / "0000.jsonl")
 print(f"{len(scalars['loss'])} steps logged, loss {scalars['loss'][-1]:.3f} at the last")
-
 # Export: model, draws and averaging in one program.
 posterior.export(folder / "digits.pt2", images[:8])
 program = torch.export.load(folder / "digits.pt2").module()

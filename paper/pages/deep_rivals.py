@@ -116,7 +116,7 @@ def _table(
     for method in scores:
         if "one cycle" in method:
             own = [shown(scores, method, score) for score in ("error", "nll", "ece")]
-            rows.append([method, "the step size", f"{length:g}", "1", *own, *"-----"])
+            rows.append([method, "the step size", f"{length:g}", "1", *own, *"----"])
     return Grid(
         title=f"{name}: what people would use instead",
         header=[

@@ -160,8 +160,9 @@ def test_the_first_seed_chooses_the_hyperparameters_of_rivals():
     tried = {
         (job["method"], job["seed"]): list(job["runs"]) for job in jobs.values() if "runs" in job
     }
-    assert tried["MC dropout", 0] == ["0.1", "0.25", "0.5"]
-    assert tried["MC dropout", 1] == ["0.5"]
+    rates = [f"{rate}, step size 0.05" for rate in ("0.1", "0.25", "0.5")]
+    assert tried["MC dropout", 0] == rates
+    assert tried["MC dropout", 1] == rates[-1:]
     dropped = [getattr(job["run"], "dropout", 0) for key, job in jobs.items() if "network" in key]
     assert sorted(rate for rate in dropped if rate) == [0.1, 0.25, 0.5, 0.5]
 
