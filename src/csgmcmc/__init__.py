@@ -51,6 +51,6 @@ if not TYPE_CHECKING:  # else every misspelt name would pass
 
     def __getattr__(name: str) -> Any:
         """Import packages that are slow to import on first use."""
-        if name in ("diagnostics", "estimators"):
+        if name in ("checks", "diagnostics", "estimators", "report"):
             return import_module(f"csgmcmc.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -129,6 +129,8 @@ def judge(
     numbers: Numbers = {}
     predictions.describe_draws(evaluation, numbers)
     for name, metric in (metrics or {}).items():
+        if name in numbers:
+            raise ValueError(f"metrics has {name!r}, which check measures itself: rename it")
         numbers[name] = float(metric(evaluation.averaged, evaluation.targets))
     drawn = [draw for draw in posterior.draws if draw.stage == "sample"] or posterior.draws
     of_run = unscaled(posterior, drawn)

@@ -193,6 +193,8 @@ def _judge_temperature(
     words += f"{number(heat.target)} (to a factor of {TEMPERATURE_FACTOR})"
     if heat.low < 0:
         words += " (an estimate from few draws may be below 0)"
+    known = "num_data_ratio" in numbers  # N was measured, and is right
+    problems = tuple(p for p in run.stepper.problems if not (known and p.startswith("num_data=")))
     random = sorted({type(m).__name__ for m in run.stepper.model.modules() if _is_random(m)})
     if random and holds is not False:
         return Verdict(None, f"{', '.join(random)} in training mode makes the loss random; {words}")
@@ -201,9 +203,9 @@ def _judge_temperature(
         names = [name for name in off if off[name] == way]
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         blamed = f": {', '.join(names[:MAX_NAMES])}{more}" if names else ""
-        return Verdict(False, f"{words}; {way}{blamed}", (*run.stepper.problems, REMEDIES[way]))
-    if holds and run.stepper.problems:
-        return Verdict(None, f"{words}, but the run was warned", tuple(run.stepper.problems))
+        return Verdict(False, f"{words}; {way}{blamed}", (*problems, REMEDIES[way]))
+    if holds and problems:
+        return Verdict(None, f"{words}, but the run was warned", problems)
     if holds:
         words += f"; {describe_noise(numbers['noise_ratio'])}"
     return interval.judge(words, "", draws, *bounds, "draws")
