@@ -11,13 +11,7 @@ import sys
 
 import torch
 from torch.utils.data import DataLoader
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
 
 import csgmcmc
 from csgmcmc.integrations.transformers import logits, trainer_parts
@@ -25,7 +19,7 @@ from csgmcmc.posterior import Gaussian
 
 folder = sys.argv[1] if len(sys.argv) > 1 else "runs/trainer_regression"
 NOISE = 0.05  # variance
-set_seed(0)
+torch.manual_seed(0)
 tokens = torch.randint(2, 20, (500, 8))
 wanted = 4 * (tokens < 8).float().mean(1) + NOISE**0.5 * torch.randn(500)  # how many are small
 wanted = wanted[:, None]  # outputs and labels of one shape, (batch, 1)
